@@ -48,7 +48,7 @@ def board_command(
     min_instances: Annotated[
         list[int] | None,
         typer.Option(
-            "--min-instances", min=0, help="With --boot-s: so many at least per pool; may be repeated."
+            "--min-instances", min=1, help="With --boot-s: so many at least per pool; may be repeated."
         ),
     ] = None,
     date_: DayOption = None,

@@ -391,14 +391,14 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     boots_s, policies = (30.0, 1800.0), ("reflex", "reactive")
     compare_boot_times(settings, period, boots_s, policies, Progress())
     with_least = ("reflex_gaps", "compact", "reactive")
-    rows = compare_boot_times(settings, period, (30.0,), with_least, Progress(), [0, 2]).to_pandas()
+    rows = compare_boot_times(settings, period, (30.0,), with_least, Progress(), [1, 2]).to_pandas()
     usd = rows.set_index(["boot_s", "min_instances", "policy"])["total_usd"].to_dict()
     of_config = {(boot_s, policy) for boot_s, least, policy in usd if np.isnan(least)}
     assert of_config == {(boot_s, policy) for boot_s in boots_s for policy in policies}
     assert len(rows) == 4 + 2 * 3
     one, other = (rows[rows["boot_s"] == boot_s].set_index("policy").loc["reflex"] for boot_s in boots_s)
     assert one["total_usd"] != other["total_usd"]
-    assert usd[30.0, 0.0, "compact"] < usd[30.0, 2.0, "compact"]
+    assert usd[30.0, 1.0, "compact"] < usd[30.0, 2.0, "compact"]
     least = rows[rows["min_instances"] == 2].set_index("policy")
     assert least.loc["compact", "against"] == "reflex_gaps"
     assert least["over_reflex_share"].isna()["reactive"]  # reflex was not compared there
@@ -409,8 +409,9 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     plt.close(draw_foresight(rows))
     with pytest.raises(ValueError, match=r"--boot-s: got 0, needed seconds above 0"):
         compare_boot_times(settings, period, (0.0,), (), Progress())
-    with pytest.raises(ValueError, match=r"--min-instances: got 1000, needed 0 to the max_instances"):
-        compare_boot_times(settings, period, (60.0,), (), Progress(), [1000])
+    for wrong in (0, 1000):
+        with pytest.raises(ValueError, match=rf"--min-instances: got {wrong}, needed 1 to the max_instances"):
+            compare_boot_times(settings, period, (60.0,), (), Progress(), [wrong])
     shorter = period._replace(unseen=period.unseen[:1])
     rows = compare_boot_times(settings, shorter, (30.0,), ("reflex",), Progress()).to_pandas()
     assert rows["days"].tolist() == [1], "rows of another period"

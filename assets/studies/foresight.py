@@ -7,14 +7,21 @@ is a comparison on unseen days (assets/studies/unseen_days.py) with the same req
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.pages.figure_style import MUTED, Axes, Figure, fill_empty_figure, policy_colours
+from fleetcast.assets.pages.figure_style import (
+    MUTED,
+    PALETTE,
+    Axes,
+    Figure,
+    add_figure_legend,
+    fill_empty_figure,
+)
 from fleetcast.assets.studies.board_day import with_policies
 from fleetcast.assets.studies.experiment import EVALUATED, Variant, scratch_lake, write_trials
 from fleetcast.assets.studies.study import prepare_lake
@@ -37,6 +44,10 @@ SCORED_SQL = (
     "where purpose = 'judged' order by all"
 )
 MOST_COLUMNS = 3  # of panels
+PANEL_LABELS = {
+    "boot_min": "boot, minutes; hollow: not ranked",
+    "floor_percent": "minimum of instances, % of cost",
+}
 REPORTED = ("total_usd", "attained_ratio", "floor_usd", "known_ratio")
 
 
@@ -127,14 +138,15 @@ def with_boot_time(settings: RunSettings, boot_s: float) -> RunSettings:
 def with_minimum(settings: RunSettings, least: int | None) -> RunSettings:
     """Return the settings in which a pool that has a minimum of instances has this one; None: as it is.
 
-    ConfigError for a minimum that no config may have.
+    ConfigError for more than a pool may have, and for none: a rule that observes the work at its instances
+    starts none where there is none.
     """
     if least is None:
         return settings
     fleet = settings.config.fleet
-    if not 0 <= least <= min(fleet.limits(pool)[2] for pools in fleet.deployments.values() for pool in pools):
+    if not 1 <= least <= min(fleet.limits(pool)[2] for pools in fleet.deployments.values() for pool in pools):
         raise ConfigError(
-            f"--min-instances: got {least}, needed 0 to the max_instances of each pool. Change it."
+            f"--min-instances: got {least}, needed 1 to the max_instances of each pool. Change it."
         )
     deployments = {
         llm: tuple(replace(pool, min_instances=least if fleet.limits(pool)[1] else 0) for pool in pools)
@@ -144,54 +156,53 @@ def with_minimum(settings: RunSettings, least: int | None) -> RunSettings:
 
 
 def draw_foresight(frame: pd.DataFrame) -> Figure:
-    """Draw what each policy costs over the one without a forecast, a panel for each trace and minimum.
+    """Draw what each policy costs over the one without a forecast, by boot time and by minimum.
 
     `frame`: rows of the mart foresight. A bar is the 95 % interval; a hollow point has no rank.
     """
     import matplotlib.pyplot as plt
 
     rows = frame[(frame["policy"] != frame["against"]) & frame["over_reflex_share"].notna()]
-    if rows.empty:
+    panels = [(str(trace), "boot_min", of_trace) for trace, of_trace in rows.groupby("trace", sort=False)]
+    panels = [(title, by, of_trace[of_trace["min_instances"].isna()]) for title, by, of_trace in panels]
+    for (trace, _), of_boot in rows.groupby(["trace", "boot_s"], sort=False):
+        if of_boot["min_instances"].notna().any():
+            minutes = of_boot["boot_s"].iloc[0] / 60
+            panels.append((f"{trace}, {minutes:g} min", "floor_percent", of_boot))
+    panels = [panel for panel in panels if not panel[2].empty]
+    if not panels:
         return fill_empty_figure(
             plt.figure(), "no policy with the one without a forecast at the same boot time"
         )
-    groups = list(rows.groupby(["trace", "min_instances"], dropna=False, sort=False))
-    columns = min(MOST_COLUMNS, len(groups))
-    figure, grid = plt.subplots(-(-len(groups) // columns), columns, sharey=True, squeeze=False)
-    for unused in grid.flat[len(groups) :]:
+    columns = min(MOST_COLUMNS, len(panels))
+    figure, grid = plt.subplots(-(-len(panels) // columns), columns, sharey=True, squeeze=False)
+    labels = dict(zip(rows["policy"], rows["policy"] + " over " + rows["against"], strict=True))
+    colours = dict(zip(sorted(labels), cycle(PALETTE), strict=False))
+    for at, (title, by, of_panel) in zip(grid.flat, panels, strict=False):
+        draw_differences(at, of_panel, by, colours)
+        at.set(title=title, xlabel=PANEL_LABELS[by])
+    for unused in grid.flat[len(panels) :]:
         unused.set_visible(False)
-    colours = policy_colours(sorted({base_name(name) for name in rows["policy"]}))
-    for panel, ((trace, _), of_panel) in zip(grid.flat, groups, strict=False):
-        draw_boot_times(panel, of_panel, colours)
-        least, most = of_panel["minimum_share"].min(), of_panel["minimum_share"].max()
-        panel.set_title(f"{trace}, floor {100 * least:.0f} to {most:.0%}")
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=MOST_COLUMNS, frameon=False, fontsize=10)
-    figure.supxlabel("minutes until a new instance serves (median); hollow: not ranked", fontsize=12)
     figure.supylabel("cost over the rule without a forecast, %", fontsize=12)
+    add_figure_legend(figure, [(label, colours[policy]) for policy, label in labels.items()], MOST_COLUMNS)
     return figure
 
 
-def draw_boot_times(panel: Axes, rows: pd.DataFrame, colours: Mapping[str, str]) -> None:
-    """Draw a line per policy; `rows` of the mart foresight, of one trace and minimum."""
+def draw_differences(panel: Axes, rows: pd.DataFrame, by: str, colours: Mapping[str, str]) -> None:
+    """Draw a line per policy over `by`, a key of PANEL_LABELS; `rows` of the mart foresight."""
     panel.axhline(0.0, color=MUTED, linewidth=1, zorder=1)
-    for policy, line in rows.sort_values("boot_s").groupby("policy"):
-        colour, has_both = colours[base_name(str(policy))], (line["against"] == "reflex_gaps").all()
-        minutes, over = line["boot_s"] / 60, 100 * line["over_reflex_share"]
-        low, high = (100 * line[f"{end}_over_reflex_share"] for end in ("low", "high"))
-        panel.vlines(minutes, low, high, color=colour, linewidth=1, alpha=0.6, zorder=2)
-        dash, marker = ("--", "s") if has_both else ("-", "o")
-        panel.plot(minutes, over, color=colour, linestyle=dash, zorder=2)
+    rows = rows.assign(boot_min=rows["boot_s"] / 60, floor_percent=100 * rows["minimum_share"]).sort_values(
+        by
+    )
+    for policy, line in rows.groupby("policy"):
+        colour, marker = colours[str(policy)], "s" if (line["against"] == "reflex_gaps").all() else "o"
+        low, over, high = (100 * line[f"{end}over_reflex_share"] for end in ("low_", "", "high_"))
+        panel.vlines(line[by], low, high, color=colour, linewidth=1.5, alpha=0.6, zorder=2)
+        panel.plot(line[by], over, color=colour, zorder=2)
         faces = [colour if is_ranked else "white" for is_ranked in line["is_ranked"]]
-        panel.scatter(minutes, over, c=faces, edgecolors=colour, marker=marker, zorder=3)
-        label = f"{policy} over {line['against'].iloc[0]}"
-        panel.plot([], [], color=colour, linestyle=dash, marker=marker, label=label)
-    times = sorted(rows["boot_s"].unique() / 60)
-    panel.set_xscale("log")
-    panel.set_xticks(times, [f"{time:g}" for time in times])
-    panel.minorticks_off()
-
-
-def base_name(policy: str) -> str:
-    """Return the name of the policy without the mechanisms of compact."""
-    return policy.removesuffix("_gaps")
+        panel.scatter(line[by], over, c=faces, edgecolors=colour, marker=marker, zorder=3)
+    if by == "boot_min":
+        times = sorted(rows[by].unique())
+        panel.set_xscale("log")
+        panel.set_xticks(times, [f"{time:g}" for time in times])
+        panel.minorticks_off()
