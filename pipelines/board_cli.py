@@ -45,6 +45,12 @@ def board_command(
         list[float] | None,
         typer.Option("--boot-s", help="What a forecast is worth if instances take so long; may be repeated."),
     ] = None,
+    min_instances: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--min-instances", min=1, help="With --boot-s: so many at least per pool; may be repeated."
+        ),
+    ] = None,
     date_: DayOption = None,
     config: ConfigOption = "together",
     quiet: QuietOption = False,
@@ -73,7 +79,8 @@ def board_command(
     """
     if unseen_days or boot_s:
         counts = (unseen_days or LEAST_UNSEEN_DAYS, known_days, trials)
-        board_of_unseen_days(config, date_, counts, planner or (), boot_s or (), quiet)
+        variants = (boot_s or (), min_instances or ())
+        board_of_unseen_days(config, date_, counts, planner or (), variants, quiet)
         return
     with cli_errors():
         from fleetcast.assets.studies import planner_board
@@ -94,10 +101,14 @@ def board_of_unseen_days(
     last: datetime | None,
     counts: tuple[int, int, int],
     names: Sequence[str],
-    boots_s: Sequence[float],
+    variants: tuple[Sequence[float], Sequence[int]],
     quiet: bool,
 ) -> None:
-    """Run and print the comparison on unseen days; `counts`: unseen days, known days, trials."""
+    """Run and print the comparison on unseen days.
+
+    `counts`: unseen days, known days, trials; `variants`: boot times in s, minimums of instances.
+    """
+    boots_s, minimums = variants
     with cli_errors():
         from fleetcast.assets.pages.figure_files import save_day_figure
         from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
@@ -110,7 +121,7 @@ def board_of_unseen_days(
         settings, day = load_settings_and_day(config, last)
         period = last_days(day, *counts)
         if boots_s:
-            table = compare_boot_times(settings, period, boots_s, names, make_progress(quiet))
+            table = compare_boot_times(settings, period, boots_s, names, make_progress(quiet), minimums)
             settings.lake.publish()
             show_foresight(table.to_pylist(), f"{settings.trace}, {period.unseen[0]} to {day}")
             figure = save_day_figure(settings, day, "foresight", lambda: draw_foresight(table.to_pandas()))

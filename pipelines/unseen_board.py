@@ -10,14 +10,15 @@ MOST_FLOOR_SHARE, LEAST_STANDING_RATIO = 0.20, 1.5  # within which a scenario ca
 
 def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print a line per policy and what limits the comparison; `rows`: of the mart unseen_board."""
-    heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "by day,\n%", "GPU-\nhours", "days on\ntarget",
-             "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%",
-             "\nreading")  # fmt: skip
+    heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "95 %,\n± %", "by day,\n%", "GPU-\nhours",
+             "days on\ntarget", "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob",
+             "cliff,\n%", "\nreading")  # fmt: skip
     lines = [
         (
             row["policy"] if row["is_ranked"] else f"({row['policy']})",
             format_figure(row["total_usd"], ",.0f"),
             format_percent(row["over_cheapest_share"], "+.1f"),
+            format_percent(row["half_width_share"], ".1f"),
             " to ".join(format_percent(row[f"{end}_over_cheapest_share"], "+.0f") for end in ("low", "high")),
             format_figure(row["gpu_hours"], ",.0f"),
             f"{row['days_on_target']} of {row['days']}",
@@ -34,6 +35,7 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     ]
     show_board(title, heads, lines)
     OUT.print(
+        "95 %: interval of the difference, Student's t on the days. "
         "known, mean, worst: attainment of the tier furthest below its target, over that target: on the "
         "worst known day, and on the unseen days. margin: what a next day attains above its target with nine "
         "chances in ten, by how different the known days are. In brackets: not ranked, because more than "
@@ -56,23 +58,18 @@ def margin_share(row: Mapping[str, Any]) -> float | None:
 
 
 def show_foresight(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print a line per boot time and policy; `rows`: of the mart foresight."""
-    heads = (
-        "boots in, s",
-        "policy",
-        "USD",
-        "over reflex, %",
-        "days on target",
-        "mean, %",
-        "worst, %",
-        "knob",
-    )
+    """Print a line per boot time, minimum and policy; `rows`: of the mart foresight."""
+    heads = ("boots\nin, s", "mini-\nmum", "\npolicy", "\nUSD", "floor,\n%", "over no fore-\ncast, %",
+             "\n95 %", "days on\ntarget", "mean,\n%", "worst,\n%", "\nknob")  # fmt: skip
     lines = [
         (
             format_figure(row["boot_s"], ",.0f"),
+            format_figure(row["min_instances"], ".0f"),
             row["policy"] if row["is_ranked"] else f"({row['policy']})",
             format_figure(row["total_usd"], ",.0f"),
-            format_percent(row["over_reflex_share"], "+.1f"),
+            format_percent(row["minimum_share"], ".0f"),
+            "" if row["policy"] == row["against"] else format_percent(row["over_reflex_share"], "+.1f"),
+            "" if row["policy"] == row["against"] else format_interval(row),
             f"{row['days_on_target']} of {row['days']}",
             format_percent(row["mean_ratio"], ".1f"),
             format_percent(row["worst_ratio"], ".1f"),
@@ -81,6 +78,17 @@ def show_foresight(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         for row in rows
     ]
     show_board(title, heads, lines)
+    OUT.print(
+        "over no forecast: cost above that of reflex, or of reflex_gaps for a policy with both mechanisms of "
+        "compact. 95 %: its interval by Student's t on the differences of the days. clairvoyant has a "
+        "perfect forecast of each hour. compact has no forecast. In brackets: not ranked."
+    )
+
+
+def format_interval(row: Mapping[str, Any]) -> str:
+    """Return the interval of a row of the mart foresight, in percent."""
+    ends = (row[f"{end}_over_reflex_share"] for end in ("low", "high"))
+    return " to ".join(format_percent(end, "+.0f") for end in ends)
 
 
 def scenario_limits(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -65,7 +65,15 @@ def test_capacity_within_the_targets_falls_with_the_front_end() -> None:
     assert capacity[1] < 0.98 * capacity[0]
 
 
-CURRENT = {"office", "office_large", "together", "azure", "weeks", "weeks_slow"}  # and all NAME_weeks
+CURRENT = {
+    "office",
+    "office_large",
+    "together",
+    "azure",
+    "weeks",
+    "weeks_slow",
+    "calm_regions",
+}  # and all NAME_weeks
 
 
 def test_configs_of_current_engines_have_one() -> None:

@@ -294,6 +294,39 @@ def test_the_picture_of_the_boards_is_of_their_table() -> None:
             assert cell == (text if board["is_ranked"] else f"({text})"), (trace, policy)
 
 
+def test_the_table_of_forecasts_by_boot_time_is_of_its_picture() -> None:
+    """Each line has the cells of the recorded rows of the picture, and each row is in a line."""
+    rows = pd.read_csv(ROOT / "tests/bench/picture_rows/foresight.csv")
+    page = (ROOT / "data/docs/explanation/planner-comparison.md").read_text(encoding="utf-8")
+    page = chapter(page, "What a forecast is worth by boot time")
+    assert re.findall(r"^\| `\w+_(?:weeks|regions)` \| .*\|$", page, re.MULTILINE) == foresight_lines(rows)
+    titles = Image.open(ROOT / "data" / "pictures" / "foresight.png").info["Description"].splitlines()
+    assert {title.partition(",")[0] for title in titles} == set(rows["trace"])
+    with_minimum = rows[rows["min_instances"].notna()]
+    assert sum("," in title for title in titles) == len(with_minimum.groupby(["trace", "boot_s"]))
+
+
+def foresight_lines(rows: pd.DataFrame) -> list[str]:
+    """The lines of the table: traffic, minutes of a boot, floor, and USD and difference of both pairs."""
+    found = []
+    groups = rows.groupby(["trace", "min_instances", "boot_s"], dropna=False, sort=False)
+    for (trace, _, boot_s), of_line in groups:
+        by_policy = of_line.set_index("policy")
+        cells = [f"`{trace}`", f"{boot_s / 60:g}", f"{by_policy.at['reflex_gaps', 'minimum_share']:.0%}"]
+        for policy in ("reflex_gaps", "corrected_gaps", "reflex", "corrected"):
+            cells.append(foresight_cell(by_policy.loc[policy]) if policy in by_policy.index else "–")
+        found.append(f"| {' | '.join(cells)} |")
+    return found
+
+
+def foresight_cell(row: pd.Series) -> str:
+    """USD of the rule without a forecast, else what a rule with one costs over it in %, with its interval."""
+    low, over, high = (round(100 * row[f"{end}over_reflex_share"]) for end in ("low_", "", "high_"))
+    is_without = row.name == row["against"]
+    text = f"{row['total_usd']:,.0f}" if is_without else f"{over:+d} ({low} to {high})"
+    return text if row["is_ranked"] else f"{text}, missed"
+
+
 def test_the_readme_has_the_figures_of_the_boards() -> None:
     """Each cell of its table of nine traffics is that of the board on the page of the comparison."""
     readme = chapter((ROOT / "README.md").read_text(encoding="utf-8"), "Nine traffics")

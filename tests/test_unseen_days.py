@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from math import exp
 from pathlib import Path
 
+import duckdb
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from small import SOLVED_ONCE, small_config
 from typer.testing import CliRunner
 
@@ -28,9 +30,14 @@ from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import compact_schedule, hold_times, replays
 from fleetcast.assets.studies import board_day, unseen_days
 from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
-from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
+from fleetcast.assets.studies.foresight import (
+    compare_boot_times,
+    draw_foresight,
+    with_boot_time,
+    with_minimum,
+)
 from fleetcast.assets.studies.study import prepare_lake
-from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
+from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days, minimum_fleet_usd
 from fleetcast.assets.studies.unseen_figures import unseen_drawings
 from fleetcast.models.plan.reading_search import (
     NEXT_DAY_CHANCE,
@@ -43,6 +50,7 @@ from fleetcast.models.plan.reading_search import (
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import policy_readings
 from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.unseen_board import scenario_limits
 
@@ -225,6 +233,20 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
         )
 
 
+def test_the_difference_to_the_cheapest_has_the_interval_of_its_days(compared) -> None:
+    settings, board = compared
+    days = settings.lake.sql("from unseen_days where purpose = 'judged'").to_pandas()
+    by_day = days.pivot_table(index="day", columns="policy", values="total_usd")
+    ranked = board[board["is_ranked"] & ~board["knows_the_day"]]
+    cheapest = by_day[ranked.sort_values("total_usd")["policy"].iloc[0]]
+    for row in board.itertuples():
+        difference = by_day[row.policy] - cheapest
+        low, high = stats.ttest_1samp(difference, 0.0).confidence_interval(0.95) / cheapest.mean()
+        share = row.over_cheapest_share
+        found = (share - row.half_width_share, share + row.half_width_share)
+        assert found == pytest.approx((low, high) if difference.any() else (0.0, 0.0), rel=1e-4), row.policy
+
+
 def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_frozen(compared) -> None:
     settings, board = compared
     found = settings.lake.sql("reads/knob_trades.sql", trace=settings.trace).to_pandas()
@@ -354,7 +376,10 @@ def test_policies_of_a_round_have_their_own_knobs(compared) -> None:
 
 
 def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each boot time has its own trials; the rows of the board stay as they are."""
+    """Each boot time and minimum has its own trials; the rows of the board stay as they are.
+
+    The interval is that of scipy's t test on the differences of the days.
+    """
     settings, _ = compared
     hasten(monkeypatch)
     query = "select policy, round(total_usd, 6) from unseen_board order by all"
@@ -362,21 +387,76 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     changed = with_boot_time(settings, 1800.0).config.replay
     boots = (changed.boot_spot_s, changed.boot_spot_max_s, changed.boot_local_s, changed.boot_remote_s)
     assert boots == (1800, 2700, 1800, 1800)
-    period = PERIOD._replace(known=PERIOD.known[1:], unseen=PERIOD.unseen[:1], trials=1)
+    period = PERIOD._replace(known=PERIOD.known[1:], trials=1)
     boots_s, policies = (30.0, 1800.0), ("reflex", "reactive")
-    rows = compare_boot_times(settings, period, boots_s, policies, Progress()).to_pylist()
-    assert {(row["boot_s"], row["policy"]) for row in rows} == {
-        (boot_s, policy) for boot_s in boots_s for policy in policies
-    }
-    usd = {(row["boot_s"], row["policy"]): row["total_usd"] for row in rows}
-    assert usd[30.0, "reflex"] != usd[1800.0, "reflex"]
-    for row in rows:
-        share = row["total_usd"] / usd[row["boot_s"], "reflex"] - 1
-        assert row["over_reflex_share"] == pytest.approx(share)
+    compare_boot_times(settings, period, boots_s, policies, Progress())
+    with_least = ("reflex_gaps", "compact", "reactive")
+    rows = compare_boot_times(settings, period, (30.0,), with_least, Progress(), [1, 2]).to_pandas()
+    usd = rows.set_index(["boot_s", "min_instances", "policy"])["total_usd"].to_dict()
+    of_config = {(boot_s, policy) for boot_s, least, policy in usd if np.isnan(least)}
+    assert of_config == {(boot_s, policy) for boot_s in boots_s for policy in policies}
+    assert len(rows) == 4 + 2 * 3
+    one, other = (rows[rows["boot_s"] == boot_s].set_index("policy").loc["reflex"] for boot_s in boots_s)
+    assert one["total_usd"] != other["total_usd"]
+    assert usd[30.0, 1.0, "compact"] < usd[30.0, 2.0, "compact"]
+    least = rows[rows["min_instances"] == 2].set_index("policy")
+    assert least.loc["compact", "against"] == "reflex_gaps"
+    assert least["over_reflex_share"].isna()["reactive"]  # reflex was not compared there
+    floor_usd = minimum_fleet_usd(with_minimum(settings, 2)) * len(period.unseen)
+    assert least.loc["compact", "minimum_share"] == pytest.approx(floor_usd / usd[30.0, 2.0, "reflex_gaps"])
+    require_interval(settings, rows.query("policy == 'reactive' and boot_s == 1800").iloc[0])
     assert settings.lake.sql(query).to_pylist() == before
-    plt.close(draw_foresight(pd.DataFrame(rows)))
+    plt.close(draw_foresight(rows))
     with pytest.raises(ValueError, match=r"--boot-s: got 0, needed seconds above 0"):
         compare_boot_times(settings, period, (0.0,), (), Progress())
+    for wrong in (0, 1000):
+        with pytest.raises(ValueError, match=rf"--min-instances: got {wrong}, needed 1 to the max_instances"):
+            compare_boot_times(settings, period, (60.0,), (), Progress(), [wrong])
+    shorter = period._replace(unseen=period.unseen[:1])
+    rows = compare_boot_times(settings, shorter, (30.0,), ("reflex",), Progress()).to_pandas()
+    assert rows["days"].tolist() == [1], "rows of another period"
+
+
+def require_interval(settings: RunSettings, row: pd.Series) -> None:
+    """Compare a row of the mart foresight with the paired t test of scipy on its days."""
+    trials = settings.lake.sql(
+        "select day, policy, value from trials where experiment = 'foresight' and metric = 'total_usd' "
+        "and knobs['boot_s'] = $boot_s and knobs['min_instances'] is null", boot_s=row["boot_s"],
+    ).to_pandas()  # fmt: skip
+    by_day = trials.pivot_table(index="day", columns="policy", values="value")
+    own, reflex = by_day[row["policy"]], by_day["reflex"]
+    assert row["over_reflex_share"] == pytest.approx(own.sum() / reflex.sum() - 1)
+    low, high = stats.ttest_rel(own, reflex).confidence_interval(0.95) / reflex.mean()
+    assert row["low_over_reflex_share"] == pytest.approx(low, rel=1e-4)
+    assert row["high_over_reflex_share"] == pytest.approx(high, rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [2, 3, 9, 31, 60])
+def test_the_interval_of_a_mean_is_that_of_student(count: int) -> None:
+    values = np.random.default_rng(count).normal(3.0, 2.0, count)
+    con = duckdb.connect()
+    con.execute((ROOT / "sql/macros/student_half_width.sql").read_text(encoding="utf-8"))
+    con.register("drawn", pa.table({"x": values}))
+    ((found,),) = con.sql("select student_half_width(x) from drawn").fetchall()
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    half = (high - low) / 2
+    assert found == pytest.approx(half, rel=1e-4) if count <= 31 else half <= found <= 1.05 * half
+
+
+def test_the_command_prints_what_a_forecast_is_worth(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _ = compared
+    here = settings.lake.root
+    hasten(monkeypatch)
+    monkeypatch.setattr(lake_settings, "load_settings", lambda config, *_: load_settings(config, here))
+    arguments = ["board", "--config", str(settings.config.file), "--unseen-days", "2", "--known-days", "1"]
+    arguments += ["--trials", "1", "--boot-s", "600", "--planner", "reflex", "--planner", "lt_ua", "--quiet"]
+    result = CliRunner().invoke(cli_app, arguments, env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    (line,) = [line for line in result.output.splitlines() if "lt_ua" in line]
+    assert re.search(
+        r"^ *600 +– +\(?lt_ua\)? +[\d,]+ +\d+ +[+-][\d.]+ +[+-]\d+ to [+-]\d+ +\d of 2 ", line
+    ), line
+    assert (settings.figures(PERIOD.unseen[-1]) / "foresight.png").exists()
 
 
 def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,23 +102,33 @@ def compare_on_unseen_days(
     LakeError
         The first known day has too short a history.
     """
-    policies = CROSSED_POLICIES | dict(settings.config.policies)
-    settings = settings.with_config(policies=policies)
+    settings, usable = with_crossed_policies(settings, names, "fleetcast board --unseen-days")
+    added = (name for name in (*settings.config.policies, *installed_policies()) if name in usable)
+    chosen = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *added)))
+    prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
+    tune_and_score(with_policies(settings, chosen), period, prepared, progress)
+    return read_unseen_board(settings)
+
+
+def with_crossed_policies(
+    settings: RunSettings, names: Sequence[str], command: str
+) -> tuple[RunSettings, list[str]]:
+    """Return the settings with CROSSED_POLICIES, and the policies that can be compared.
+
+    ConfigError, in the name of `command`, if one of `names` is unknown or cannot be compared.
+    """
+    settings = settings.with_config(policies=CROSSED_POLICIES | dict(settings.config.policies))
     rules = settings.config.rules
     learning = learning_policies(settings.config)  # the board tunes their knob as it tunes any
     usable = [name for name, rule in rules.items() if is_open_loop(rule) and name not in learning]
     for name in names:
-        require_known(name, rules, "policy", "fleetcast board --unseen-days")
+        require_known(name, rules, "policy", command)
         if name not in usable:
             raise ConfigError(
                 f"{name}: got a plan of model routing or in closed loop, or a policy that learns its share; "
                 "needed one without. Leave it out."
             )
-    added = (name for name in (*policies, *installed_policies()) if name in usable)
-    chosen = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *added)))
-    prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
-    tune_and_score(with_policies(settings, chosen), period, prepared, progress)
-    return read_unseen_board(settings)
+    return settings, usable
 
 
 def tune_and_score(settings: RunSettings, period: BoardPeriod, prepared: Lake, progress: Progress) -> None:

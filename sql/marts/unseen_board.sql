@@ -11,6 +11,7 @@
 -- over_cheapest_share = total_usd above that of the cheapest ranked policy that does not know the day
 -- low_over_cheapest_share = the least of the same share over the days
 -- high_over_cheapest_share = the largest of it
+-- half_width_share = half of the 95 % interval of over_cheapest_share: Student's t on the differences of the days; null for one day
 -- over_clairvoyant_usd_share = total_usd above that of the clairvoyant, which plans with the true demand of each hour
 -- over_known_minutes_share = total_usd above that of a fleet that knows the work of each minute (unseen_days)
 -- worst_ratio = attainment over target of the worst tier of the worst day
@@ -70,7 +71,8 @@ by_day as (
     select
         judged.trace, judged.policy,
         min(judged.total_usd / best.total_usd - 1) as low_over_cheapest_share,
-        max(judged.total_usd / best.total_usd - 1) as high_over_cheapest_share
+        max(judged.total_usd / best.total_usd - 1) as high_over_cheapest_share,
+        student_half_width(judged.total_usd - best.total_usd) / avg(best.total_usd) as half_width_share
     from judged
     inner join cheapest using (trace)
     inner join judged as best on best.trace = judged.trace and best.day = judged.day and best.policy = cheapest.cheapest_policy
@@ -85,7 +87,7 @@ select
     ranked.trace, ranked.policy, what, knows_the_day, reading, factor, days, days_on_target, is_ranked,
     ranked.total_usd, gpu_hours,
     ranked.total_usd / cheapest.total_usd - 1 as over_cheapest_share,
-    low_over_cheapest_share, high_over_cheapest_share,
+    low_over_cheapest_share, high_over_cheapest_share, half_width_share,
     ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_usd_share,
     ranked.total_usd / ranked.known_minutes_usd - 1 as over_known_minutes_share,
     worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, next_day_ratio, cliff_share,

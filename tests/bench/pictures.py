@@ -30,6 +30,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.figure_files import draw_and_save_figure
 from fleetcast.assets.pages.figure_style import Figure
 from fleetcast.assets.replays.replay_figures import draw_instances_against_demand
+from fleetcast.assets.studies.foresight import draw_foresight
 from fleetcast.assets.studies.planner_figures import draw_planners
 from fleetcast.assets.studies.study_figures import draw_paper_points, draw_study_bars
 from fleetcast.assets.studies.unseen_figures import draw_boards
@@ -54,6 +55,7 @@ DRAWINGS: Mapping[str, Callable[..., Figure]] = {
     "instances_against_demand": draw_instances_against_demand,
     "planner_board": draw_planners,
     "unseen_boards": draw_boards,
+    "foresight": draw_foresight,
     "wall": wall_picture.draw_wall,
     "study_against_the_paper": draw_paper_points,
 }
@@ -150,6 +152,9 @@ READINGS: Mapping[str, Callable[[Lake], pd.DataFrame]] = {
     "unseen_boards.csv": lambda lake: lake.sql(
         "select trace, policy, total_usd, days_on_target, is_ranked, knows_the_day from unseen_board "
         "order by all"
+    ).to_pandas(),
+    "foresight.csv": lambda lake: lake.sql(
+        "select * exclude (day) from foresight order by trace desc, min_instances nulls first, boot_s, policy"
     ).to_pandas(),
     "paper.csv": lambda lake: lake.sql("queries/against_the_paper.sql").to_pandas()[
         [*pd.read_csv(ROWS / "paper.csv", nrows=0).columns]
