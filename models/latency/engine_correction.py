@@ -24,7 +24,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 def correct_profile(
     catalogue: Catalogue, profile: LatencyProfile, between_s: Sequence[npt.ArrayLike]
 ) -> LatencyProfile:
-    """Return a profile of aiconfigurator-core with the correction and its errors.
+    """Return a profile of aiconfigurator-core with the correction.
 
     `between_s`: seconds between GPUs that it contains, at its prefill and decode knots, shape (K,) each.
     """
@@ -40,8 +40,6 @@ def correct_profile(
         profile,
         prefill_s=tuple(np.maximum.accumulate(prefill_s).round(7).tolist()),
         decode_s=tuple(np.maximum.accumulate(decode_s).round(7).tolist()),
-        median_error_share=engine.median_error_share if is_dense else engine.mixture_median_error_share,
-        prefill_median_error_share=engine.prefill_median_error_share,
     )
 
 
