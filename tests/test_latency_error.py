@@ -118,6 +118,11 @@ def test_a_computed_profile_has_the_law_of_its_source_and_its_sort_of_llm() -> N
         [error] = catalogue_errors(dataclasses.replace(CATALOGUE, latency=(profile,)))
         assert (error.kind, error.prefill, error.decode) == (kind, expected.prefill, expected.decode)
     assert len({(law.decode, law.prefill) for _, law in cases.values()}) == 5
+    whole = dataclasses.replace(
+        CATALOGUE, latency=(compute_profile(load_catalogue(), "llama3.1-8b", "h100-80gb", 2),)
+    )
+    [staged] = errors_in_use(whole, [("llama3.1-8b", [Deployment("h100-80gb", 2, pipeline_parallel=2)])])
+    assert (staged.kind, staged.decode) == ("composed", laws.roofline_dense.decode)
 
 
 def test_draws_are_the_quantiles_of_the_law() -> None:
