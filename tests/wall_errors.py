@@ -23,10 +23,48 @@ from fleetcast.models.world.catalogue_entries import Efficiency, ErrorLaw, Laten
 
 FITTED_NAMES = {"Qwen3-235B-A22B-FP8": "Qwen3-235B-A22B"}  # of the wall, in the fit of the roofline
 COVERED_SHARE = 0.9  # of runs in an interval
+MOST_OVER_ROOFLINE = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0)  # candidates of the limit of mixtures
+LIMITS_WITHOUT = {  # the limit fitted without an llm (tests/bench/wall_fit.py prints it)
+    "MiniMax-M2.5": 1.3,
+    "Kimi-K2.5": 1.1,
+    "Qwen3-235B-A22B-FP8": 1.2,
+    "gpt-oss-120b": 1.2,
+}
+
+
+def replay_limited(runs: pd.DataFrame, most_of: Callable[[str], float]) -> pd.DataFrame:
+    """Return the closed loops of mixtures, replayed with a limit by llm over rooflines fitted without it.
+
+    Architectures that the roofline does not know are left out.
+    """
+
+    def of_run(run: tuple) -> LatencyProfile:
+        profile, (llm, precision, system) = wall_points.silicon_profile(run), run[:3]
+        efficiency = efficiency_without(FITTED_NAMES.get(llm, llm))
+        arch = wall_points.run_llm(llm, precision)
+        return wall_points.limited(profile, arch, system, most_of(llm), efficiency)
+
+    return wall_points.replay_silicon(runs[~runs["is_dense"].astype(bool)], of_run)
+
+
+def fit_limits(loops: pd.DataFrame) -> dict[str, float]:
+    """Return the limit of mixtures fitted to all llms, by "", and without each llm, by its name.
+
+    The candidate with the least error of TPOT, mean over llms of their medians. `loops` of all engines: few
+    llms ran on vLLM, and each engine's kernels are timed apart.
+    """
+    medians = {}
+    for most in MOST_OVER_ROOFLINE:
+        runs = replay_limited(loops, lambda _, most=most: most)
+        medians[most] = (runs["tpot_replayed_s"] / runs["tpot_s"] - 1).abs().groupby(runs["llm"]).median()
+    table = pd.DataFrame(medians)
+    return {llm: float(table.drop(index=llm, errors="ignore").mean().idxmin()) for llm in ("", *table.index)}
 
 
 def package_runs(loops: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     """Return the runs with the package's correction, fitted without their llm; errors as of `with_errors`.
+
+    Mixtral-8x7B, of which there are stages alone, is far below the limit of mixtures.
 
     `loops`, `stages`: of vLLM, replayed without correction.
     """
@@ -36,6 +74,7 @@ def package_runs(loops: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     step_s = loops["llm"].map(steps_s).fillna(0.0).to_numpy()
     added_s = wall_points.added_step_s(loops, step_s)
     own = loops.assign(tpot_replayed_s=loops["tpot_replayed_s"] + added_s)
+    own.update(replay_limited(loops, LIMITS_WITHOUT.__getitem__)[["ttft_replayed_s", "tpot_replayed_s"]])
     return with_errors(own, corrected_stages(stages, steps_s), "package")
 
 

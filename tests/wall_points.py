@@ -17,14 +17,14 @@ import pandas as pd
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import EngineQuery, installed_version
 from fleetcast.models.latency.aiconfigurator_profiles import profile_of_query
-from fleetcast.models.latency.engine_correction import correct_profile
+from fleetcast.models.latency.engine_correction import correct_profile, limit_decode
 from fleetcast.models.latency.model_configs import written_config
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
+from fleetcast.models.world.catalogue_entries import Efficiency, LatencyProfile, Llm
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
@@ -173,6 +173,21 @@ def profile_of_llm(
         raise ConfigError(f"The catalogue has no GPU of the system {system}.")
     own = dataclasses.replace(catalogue, llms={LLM: arch})
     return dataclasses.replace(estimate(own, LLM, gpu, tp), gpu=GPU)
+
+
+def limited(
+    profile: LatencyProfile, arch: Llm, system: str, most: float, efficiency: Efficiency
+) -> LatencyProfile:
+    """Return a mixture's profile whose decode steps take at most `most` times those of a roofline."""
+    catalogue = load_catalogue()
+    gpu = next(entry for entry in catalogue.gpus.values() if entry.system == system)
+    engine = dataclasses.replace(catalogue.engine, mixture_most_over_roofline=most)
+    return limit_decode(
+        dataclasses.replace(
+            catalogue, llms={LLM: arch}, gpus={GPU: gpu}, engine=engine, efficiency=efficiency
+        ),
+        profile,
+    )
 
 
 @cache
@@ -344,13 +359,12 @@ def play_stage(stage: Stage, profile: LatencyProfile) -> dict[str, float]:
 
 
 def corrected(profile: LatencyProfile, is_dense: bool, step_doubling_s: float) -> LatencyProfile:
-    """Return a profile with the correction of NVLink servers, at this coefficient."""
-    catalogue, _ = replay_setting()
-    arch = PLACEHOLDER
+    """Return a profile with the correction of NVLink servers, at this coefficient; a mixture's as it is."""
     if not is_dense:
-        arch = dataclasses.replace(PLACEHOLDER, experts=2, experts_per_token=1, active_parameters_b=0.5)
+        return profile
+    catalogue, _ = replay_setting()
     engine = dataclasses.replace(catalogue.engine, step_doubling_s=step_doubling_s)
-    world = dataclasses.replace(catalogue, llms={LLM: arch}, engine=engine)
+    world = dataclasses.replace(catalogue, engine=engine)
     within_s = np.zeros(len(profile.prefill_s)), np.zeros(len(profile.decode_s))
     return correct_profile(world, profile, within_s)
 

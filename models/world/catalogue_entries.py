@@ -174,6 +174,7 @@ class EngineCorrection:
     """What measured runs add to computed profiles (models/latency/engine_correction.py), and their errors."""
 
     step_doubling_s: NotNegative  # of a pass of a dense llm, per doubling of the GPUs of an instance
+    mixture_most_over_roofline: Positive  # the longest decode step of a mixture, times the roofline's
     pcie_gb_per_s: Positive  # a link between GPUs up to this bandwidth is PCIe
     source: str
     composed: PhaseErrors  # errors of computed profiles, by kind

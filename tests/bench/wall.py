@@ -15,7 +15,7 @@ TARGETS = {
         "", f"stages of vLLM on H100, dense llms, E2E, median error; {LEFT}", at_most=0.04
     ),
     "wall_e2e_dense_raw": Target("", "the same without correction"),
-    "wall_e2e_mixture": Target("", "the same of Mixtral-8x7B, which has no correction", at_most=0.08),
+    "wall_e2e_mixture": Target("", "the same of Mixtral-8x7B, which no correction reaches", at_most=0.08),
     "wall_ttft": Target(
         "", "TTFT of all stages, median error; seconds of the front end from the other llms", at_most=0.08
     ),
@@ -25,8 +25,8 @@ TARGETS = {
     "wall_tpot_silicon_dense_raw": Target("", "the same without correction"),
     "wall_tpot_silicon_dense_vllm": Target("", f"{LOOPS}, dense llms on vLLM; {LEFT}"),
     "wall_tpot_silicon_dense_vllm_raw": Target("", "the same without correction"),
-    "wall_tpot_silicon_mixture": Target("", f"{LOOPS}, mixtures, all engines", at_most=0.12),
-    "wall_tpot_silicon_mixture_vllm": Target("", f"{LOOPS}, mixtures on vLLM"),
+    "wall_tpot_silicon_mixture": Target("", f"{LOOPS}, mixtures, all engines; {LEFT}", at_most=0.12),
+    "wall_tpot_silicon_mixture_vllm": Target("", f"{LOOPS}, mixtures on vLLM; {LEFT}"),
     "wall_covered": Target("", f"runs on vLLM, dense and mixtures, {INSIDE} of other llms", 0.85, 0.95),
     "wall_covered_gpu": Target("", f"the same runs, {INSIDE} on other GPU types", 0.85, 0.95),
     "wall_covered_composed": Target("", f"composed profiles: runs {INSIDE} of other llms", 0.85, 0.95),

@@ -23,6 +23,10 @@ def main() -> None:
     raw = pd.concat([package, stages], ignore_index=True)
     dense = raw[raw["is_dense"].astype(bool)].reset_index(drop=True)
     print_correction(dense)
+    limits = wall_errors.fit_limits(wall_points.silicon_runs())
+    print(f"limits of mixtures: {limits}")
+    if not wall_errors.LIMITS_WITHOUT.items() <= limits.items():
+        print("out of date: wall_errors.LIMITS_WITHOUT")
     runs = pd.concat(
         [
             wall_errors.package_runs(package, stages),
@@ -33,7 +37,10 @@ def main() -> None:
     )
     print_front_end(runs)
     print_coverage(runs)
-    fitted = {"step_doubling_s": f"{wall_points.fit_step_doubling(dense):.4g}"}
+    fitted = {
+        "step_doubling_s": f"{wall_points.fit_step_doubling(dense):.4g}",
+        "mixture_most_over_roofline": f"{limits['']:.4g}",
+    }
     fitted |= {kind: format_laws(runs, kind) for kind in sorted(set(runs["kind"]))}
     text = ENGINE_TOML.read_text(encoding="utf-8")
     for name, value in fitted.items():
