@@ -47,6 +47,7 @@ from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.studies import latency_error, try_fleet
 from fleetcast.assets.studies.rent_hour import busiest_hour
 from fleetcast.assets.traces.landing import land_file
+from fleetcast.models.latency.latency_errors import unbiased_law
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
@@ -387,7 +388,7 @@ def test_versions_of_tomorrow_have_latencies_by_the_kind_of_their_profile(
         return [abs(np.log(seconds / error.profile.decode_s[0])) for seconds in drawn]
 
     assert np.median(errors()) == pytest.approx(error.decode_share, rel=0.5)
-    sure = error._replace(kind="measured", prefill_share=0.01, decode_share=0.01)
+    sure = error._replace(kind="measured", prefill=unbiased_law(0.01), decode=unbiased_law(0.01))
     monkeypatch.setattr(tomorrow_draws, "profile_errors", lambda _: [sure])
     assert np.median(errors()) == pytest.approx(0.01, rel=0.5)
 

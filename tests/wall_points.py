@@ -6,34 +6,31 @@ an engine with C seats and a full queue: the next request begins when one ends. 
 
 import dataclasses
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.latency.aiconfigurator_package import (
-    EngineQuery,
-    PackageLacksData,
-    installed_version,
-)
+from fleetcast.models.latency.aiconfigurator_package import EngineQuery, installed_version
 from fleetcast.models.latency.aiconfigurator_profiles import profile_of_query
-from fleetcast.models.latency.engine_correction import correct_profile
-from fleetcast.models.latency.latency_errors import MEDIAN_SIGMAS
+from fleetcast.models.latency.engine_correction import correct_profile, limit_decode
 from fleetcast.models.latency.model_configs import written_config
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
+from fleetcast.models.world.catalogue_entries import Efficiency, LatencyProfile, Llm
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.model_rows import sizes_of_model
 from fleetcast.models.world.shipped_models import read_model_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 SILICON = SHARED / "profiles" / "aiconfigurator_silicon_sample.csv.gz"
@@ -83,8 +80,9 @@ DENSE = ("Qwen3-32B", "Llama-3.1-70B", "Llama-3.1-8B")
 BUDGET = 8192  # prompt tokens of a step: the default of these engines on such GPUs
 WAVES, MOST_REQUESTS = 5, 4000  # requests of a closed loop: so many a client, and at most so many
 BLOCK_TOKENS = 64
-Z_90 = NormalDist().inv_cdf(0.95)  # half the width of a 90 % interval
 GPUS_OF_SERVER = 8
+WEIGHT_BITS = {"bf16": 16, "fp8": 8, "fp4": 4, "int4": 4}
+Estimate = Callable[[Catalogue, str, str, int], LatencyProfile]  # compose_profile, roofline_profile
 PLACEHOLDER = Llm(1.0, 1, 64, 1, 1, "each deployment says itself how many tokens it holds")
 
 
@@ -157,6 +155,39 @@ def silicon_profile(run: tuple) -> LatencyProfile:
         ranks=ranks,
     )
     return profile_of_query(query, LLM, GPU, tp)
+
+
+def run_llm(llm: str, precision: str) -> Llm:
+    """Return the architecture of a run's llm from its config.json, with a cache of 16 bits."""
+    sizes = sizes_of_model(CONFIGS[llm, precision][0], "the wall", llm)
+    sizes |= {"weight_bits": WEIGHT_BITS[precision], "kv_bits": 16}
+    return Llm(**sizes, source="its config.json")
+
+
+def profile_of_llm(
+    arch: Llm, system: str, tp: int, estimate: Estimate, catalogue: Catalogue
+) -> LatencyProfile:
+    """Return the profile of an architecture by another source than the package, under the replayed names."""
+    gpu = next((name for name, entry in catalogue.gpus.items() if entry.system == system), None)
+    if gpu is None:
+        raise ConfigError(f"The catalogue has no GPU of the system {system}.")
+    own = dataclasses.replace(catalogue, llms={LLM: arch})
+    return dataclasses.replace(estimate(own, LLM, gpu, tp), gpu=GPU)
+
+
+def limited(
+    profile: LatencyProfile, arch: Llm, system: str, most: float, efficiency: Efficiency
+) -> LatencyProfile:
+    """Return a mixture's profile whose decode steps take at most `most` times those of a roofline."""
+    catalogue = load_catalogue()
+    gpu = next(entry for entry in catalogue.gpus.values() if entry.system == system)
+    engine = dataclasses.replace(catalogue.engine, mixture_most_over_roofline=most)
+    return limit_decode(
+        dataclasses.replace(
+            catalogue, llms={LLM: arch}, gpus={GPU: gpu}, engine=engine, efficiency=efficiency
+        ),
+        profile,
+    )
 
 
 @cache
@@ -279,6 +310,16 @@ def stages() -> list[Stage]:
     return found
 
 
+def stage_llm(stage: Stage) -> Llm:
+    """Return the architecture of a stage's llm."""
+    shape = STAGE_LLMS[stage.llm]
+    if isinstance(shape, str):
+        return Llm(**sizes_of_model(shape, "the wall", stage.llm), source="its config.json")
+    layers, heads, kv_heads, hidden, inner, words = shape
+    return Llm(STAGE_PARAMETERS_B[stage.llm], layers, heads, kv_heads, hidden // heads, "model card",
+               hidden=hidden, intermediate=inner, vocabulary=words)  # fmt: skip
+
+
 def stage_profile(stage: Stage) -> LatencyProfile:
     """Return the profile of a stage's deployment, by aiconfigurator-core."""
     version = installed_version()
@@ -286,10 +327,7 @@ def stage_profile(stage: Stage) -> LatencyProfile:
     if isinstance(shape, str):
         config, quantisation = read_model_config(shape, stage.llm)
     else:
-        layers, heads, kv_heads, hidden, inner, words = shape
-        arch = Llm(STAGE_PARAMETERS_B[stage.llm], layers, heads, kv_heads, hidden // heads, "model card",
-                   hidden=hidden, intermediate=inner, vocabulary=words)  # fmt: skip
-        config, quantisation = written_config(arch, stage.llm), ""
+        config, quantisation = written_config(stage_llm(stage), stage.llm), ""
     query = EngineQuery(config, quantisation, "", not stage.is_dense, "h100_sxm", "vllm", stage.tp, version)
     return profile_of_query(query, LLM, GPU, stage.tp)
 
@@ -321,22 +359,29 @@ def play_stage(stage: Stage, profile: LatencyProfile) -> dict[str, float]:
 
 
 def corrected(profile: LatencyProfile, is_dense: bool, step_doubling_s: float) -> LatencyProfile:
-    """Return a profile with the correction of NVLink servers, at this coefficient."""
-    catalogue, _ = replay_setting()
-    arch = PLACEHOLDER
+    """Return a profile with the correction of NVLink servers, at this coefficient; a mixture's as it is."""
     if not is_dense:
-        arch = dataclasses.replace(PLACEHOLDER, experts=2, experts_per_token=1, active_parameters_b=0.5)
+        return profile
+    catalogue, _ = replay_setting()
     engine = dataclasses.replace(catalogue.engine, step_doubling_s=step_doubling_s)
-    world = dataclasses.replace(catalogue, llms={LLM: arch}, engine=engine)
+    world = dataclasses.replace(catalogue, engine=engine)
     within_s = np.zeros(len(profile.prefill_s)), np.zeros(len(profile.decode_s))
     return correct_profile(world, profile, within_s)
 
 
-def replay_stages(step_doubling_s: float = 0.0) -> pd.DataFrame:
-    """Return the stages with measured and replayed medians: columns as of silicon_runs, and *_replayed_s."""
+def replay_stages(
+    step_doubling_s: float = 0.0, profile_of: Callable[[Stage], LatencyProfile] = stage_profile
+) -> pd.DataFrame:
+    """Return the stages with measured and replayed medians: columns as of silicon_runs, and *_replayed_s.
+
+    Without the stages of which `profile_of` has no profile.
+    """
     rows = []
     for stage in stages():
-        profile = corrected(stage_profile(stage), stage.is_dense, step_doubling_s)
+        try:
+            profile = corrected(profile_of(stage), stage.is_dense, step_doubling_s)
+        except ConfigError:
+            continue
         played, tokens = play_stage(stage, profile), float(np.median(stage.output_tokens))
         row = {"llm": stage.llm, "system": "h100_sxm", "backend": "vllm", "tp": stage.tp}
         row |= {"is_dense": stage.is_dense, "requests_per_s": stage.requests_per_s}
@@ -347,15 +392,17 @@ def replay_stages(step_doubling_s: float = 0.0) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def replay_silicon(runs: pd.DataFrame) -> pd.DataFrame:
+def replay_silicon(
+    runs: pd.DataFrame, profile_of: Callable[[tuple], LatencyProfile] = silicon_profile
+) -> pd.DataFrame:
     """Return the closed loops that have a profile and fit, with replayed TTFT and TPOT, uncorrected."""
     profiles, found = dict[tuple, LatencyProfile | None](), list[tuple[float, float]]()
     for run in runs.itertuples():
         key = (run.llm, run.precision, run.system, run.backend, run.tp, run.ep, run.ranks)
         if key not in profiles:
             try:
-                profiles[key] = silicon_profile(key)
-            except PackageLacksData:
+                profiles[key] = profile_of(key)
+            except ConfigError:
                 profiles[key] = None
         profile = profiles[key]
         loop = ClosedLoop(run.clients, run.isl, run.osl)
@@ -407,15 +454,3 @@ def left_out_front_s(stages: pd.DataFrame) -> pd.Series:
     return stages["llm"].map(
         {llm: lacking_s[stages["llm"] != llm].median() for llm in stages["llm"].unique()}
     )
-
-
-def covered_share(runs: pd.DataFrame, step_doubling_s: Floats) -> float:
-    """Return the share of runs in the 90 % interval of `fleetcast error`, by the errors of the other llms."""
-    error = tpot_error(runs, step_doubling_s)
-    replayed_s = runs["tpot_replayed_s"] + added_step_s(runs, step_doubling_s)
-    off = np.abs(np.log(runs["tpot_s"] / replayed_s)).to_numpy()
-    inside = np.zeros(len(runs), bool)
-    for llm in runs["llm"].unique():
-        own = (runs["llm"] == llm).to_numpy()
-        inside[own] = off[own] <= Z_90 * np.median(error[~own]) / MEDIAN_SIGMAS
-    return float(inside.mean())

@@ -41,19 +41,20 @@ from fleetcast.assets.studies.experiment import (
     write_trials,
 )
 from fleetcast.models.latency.latency_errors import (
-    MEDIAN_SIGMAS,
+    NINETY_SIGMAS,
     ProfileError,
     errors_in_use,
+    ninety_reach,
     sample_catalogues,
 )
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import ErrorLaw
 from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 LATENCY_DRAWS = 12
 PROFILE_DRAW = 0  # number of the draw without errors: the day's scoreboard
 ENDS = ("value", "low", "high")
-TWO_SIDED_90 = 1.645  # standard deviations to each side of a 90 % interval
 
 
 def profile_errors(settings: RunSettings) -> list[ProfileError]:
@@ -170,16 +171,17 @@ def draw_intervals(found: pd.DataFrame) -> Figure:
 
 
 def usd_error_share(settings: RunSettings, rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the half-width of a plan's 90 % cost interval from latency errors, as a share of its cost.
+    """Return how far a plan's 90 % cost interval from latency errors reaches, as a share of its cost.
 
     `rows`: the plan's llm and usd. First-order estimate: an llm that is x % slower needs x % more instances.
-    The larger of a profile's prefill and decode errors counts; errors of llms are independent, so the error
-    of the sum is smaller than the sum of errors. ConfigError for an llm that the config does not deploy.
+    The worse of a profile's prefill and decode errors counts; errors of llms are independent, so the spread
+    of the sum is smaller than the sum of spreads. Biases add. ConfigError for an llm that the config does not
+    deploy.
     """
-    worst: dict[str, float] = {}
+    worst: dict[str, ErrorLaw] = {}
     for error in profile_errors(settings):
-        share = max(error.prefill_share, error.decode_share)
-        worst[error.profile.llm] = max(share, worst.get(error.profile.llm, 0.0))
+        llm = error.profile.llm
+        worst[llm] = max(error.worst, worst.get(llm, error.worst), key=ninety_reach)
     usd = dict.fromkeys(worst, 0.0)
     for row in rows:
         if row["llm"] not in usd:
@@ -188,6 +190,7 @@ def usd_error_share(settings: RunSettings, rows: Sequence[Mapping[str, Any]]) ->
                 "[fleet.deployments], or make the plan again."
             )
         usd[row["llm"]] += row["usd"]
-    spread = TWO_SIDED_90 / MEDIAN_SIGMAS * float(np.linalg.norm([usd[llm] * worst[llm] for llm in worst]))
+    spread = NINETY_SIGMAS * float(np.linalg.norm([usd[llm] * worst[llm].sigma for llm in worst]))
+    shift = abs(sum(usd[llm] * worst[llm].bias for llm in worst))
     total = sum(usd.values())
-    return spread / total if total else 0.0
+    return (shift + spread) / total if total else 0.0

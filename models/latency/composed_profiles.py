@@ -20,7 +20,7 @@ pass: sampling and the work of the host. No coefficient was fitted to whole pass
 
 The coefficients are in data/catalogue/kernels.toml (tests/kernel_fit.py). Whole runs were measured on H100,
 H200 and B200 only; on the other GPU types a composed profile has kernel measurements alone. Where a GPU type
-lacks some kernels, other kernels replace them: such a profile is "composed in part", and has no error.
+lacks some kernels, other kernels replace them: such a profile is "composed in part".
 """
 
 import numpy as np
@@ -44,7 +44,6 @@ PASS_S = 1e-3  # seconds of a pass outside of layers and head
 PASS_PROMPT_TOKENS = 2048  # assumed length of the prompts of a prefill pass
 CACHE_BYTES = 2  # of a number in the KV cache
 PARTLY_COMPOSED = "composed in part"
-ERROR_SHARE = 0.07  # of TPOT, the median of 872 measured runs of three llms (tests/bench/gpus.py)
 
 
 def product_s(products: MatrixProductTimes, tokens: Floats, weights: float) -> Floats:
@@ -97,7 +96,7 @@ def compose_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
         DECODE_KNOTS,
         tuple(np.maximum.accumulate(decode_s).round(6).tolist()),
         float(f"{arch.layers * kernels.decode_byte_s * kv_bytes:.3e}"),
-        ERROR_SHARE if kernels.lacks is None else None,
+        None,
         f"{'composed' if kernels.lacks is None else PARTLY_COMPOSED}: {kernels.source}",
         float(f"{arch.layers * kernels.prefill_pair_s * values:.3e}"),
     )

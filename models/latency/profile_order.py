@@ -25,7 +25,7 @@ from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile
 from fleetcast.models.latency.batch_extension import extend_catalogue
 from fleetcast.models.latency.composed_profiles import compose_profile
-from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.latency.latency_errors import has_timed_kernels, scale_profile
 from fleetcast.models.latency.model_configs import check_llm_config
 from fleetcast.models.latency.profile_tables import interpolate_knots, profile_prefill_s
 from fleetcast.models.latency.roofline import context_token_s, roofline_profile
@@ -79,7 +79,7 @@ def compute_missing_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_par
     return replace(
         scale_profile(catalogue, computed, prefill, decode),
         # It was measured where kernels are timed; how near an estimate comes is not known.
-        median_error_share=None if computed.median_error_share is None else error_share,
+        median_error_share=error_share if has_timed_kernels(computed) else None,
         prefill_median_error_share=catalogue.efficiency.median_error_share,
         source=f"corrected: times {prefill:.3g} in prefill and {decode:.3g} in decode, as measured on "
         f"{near.tensor_parallel} x {gpu}; {computed.source}",

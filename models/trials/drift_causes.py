@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.latency.latency_errors import MEDIAN_SIGMAS, ProfileError
+from fleetcast.models.latency.latency_errors import ProfileError
 from fleetcast.models.trials.engine_calibration import LIMITS
 from fleetcast.models.trials.latency_drift import (
     HOURS,
@@ -125,8 +125,9 @@ def allowed_factor(error: ProfileError, part: str) -> float:
     """
     if part not in PHASES:
         return max(allowed_factor(error, phase) for phase in PHASES)
-    share = error.prefill_share if part == "prefill" else error.decode_share
-    return float(np.exp(max(PROFILE_SIGMAS * share / MEDIAN_SIGMAS, np.log1p(LATENCY_LIMITS[part]))))
+    law = error.prefill if part == "prefill" else error.decode
+    reach = abs(law.bias) + PROFILE_SIGMAS * law.sigma
+    return float(np.exp(max(reach, np.log1p(LATENCY_LIMITS[part]))))
 
 
 def judge_night(

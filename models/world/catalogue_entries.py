@@ -149,7 +149,7 @@ class LatencyProfile:
     decode_batch: tuple[Count, ...]
     decode_s: tuple[Positive, ...]  # one step without KV cache, at each batch size
     decode_per_kv_token_s: NotNegative
-    median_error_share: NotNegative | None  # end to end, held out; None for an estimate
+    median_error_share: NotNegative | None  # end to end, held out; None: by its kind (ErrorLaw)
     source: str
     # of a prompt token, for each token of its prompt that was cached before its pass; None: by the roofline
     prefill_per_context_token_s: NotNegative | None = None
@@ -161,15 +161,34 @@ class LatencyProfile:
 
 
 @dataclass(frozen=True)
+class ErrorLaw:
+    """Law of measured over predicted seconds: exp(bias + sigma * z), z standard normal."""
+
+    bias: float  # above 0: engines are slower than predicted
+    sigma: NotNegative
+
+
+@dataclass(frozen=True)
+class PhaseErrors:
+    """Laws of the two phases of a profile (models/latency/latency_errors.py)."""
+
+    prefill: ErrorLaw
+    decode: ErrorLaw
+
+
+@dataclass(frozen=True)
 class EngineCorrection:
-    """What measured runs add to the profiles of aiconfigurator-core (models/latency/engine_correction.py)."""
+    """What measured runs add to computed profiles (models/latency/engine_correction.py), and their errors."""
 
     step_doubling_s: NotNegative  # of a pass of a dense llm, per doubling of the GPUs of an instance
+    mixture_most_over_roofline: Positive  # the longest decode step of a mixture, times the roofline's
     pcie_gb_per_s: Positive  # a link between GPUs up to this bandwidth is PCIe
-    median_error_share: NotNegative  # of TPOT, dense llms that were left out of the fit
-    mixture_median_error_share: NotNegative  # of TPOT, mixtures of experts
-    prefill_median_error_share: NotNegative  # of TTFT
     source: str
+    composed: PhaseErrors  # errors of computed profiles, by kind
+    package_dense: PhaseErrors
+    package_mixture: PhaseErrors
+    roofline_dense: PhaseErrors
+    roofline_mixture: PhaseErrors
 
 
 @dataclass(frozen=True)
