@@ -119,11 +119,16 @@ def test_the_correction_is_a_longer_step_and_a_slower_link() -> None:
 
 
 def test_a_mixture_s_steps_are_no_longer_than_the_limit_over_the_roofline() -> None:
-    """MiniMax-M2.5 in 8 bits on B200: the package has 38 ms a step. Dense llms and ranks have no limit."""
+    """MiniMax-M2.5 in 8 bits on B200: the package has 38 ms a step. Dense llms, ranks and states have none."""
     sizes = sizes_of_model("MiniMaxAI/MiniMax-M2.5", "here", "minimax")
     arch = Llm(**sizes, source="here", model="MiniMaxAI/MiniMax-M2.5")
-    for ranks, is_limited in ((1, True), (2, False)):
-        served = dataclasses.replace(arch, expert_ranks=ranks)
+    changes: list[tuple[dict[str, int], bool]] = [
+        ({}, True),
+        ({"expert_ranks": 2}, False),
+        ({"cache_layers": 9}, False),
+    ]
+    for change, is_limited in changes:
+        served = dataclasses.replace(arch, **change)  # type: ignore[arg-type]
         own = dataclasses.replace(
             CATALOGUE, llms={"minimax": served, "llama3.1-8b": CATALOGUE.llms["llama3.1-8b"]}
         )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, run
 from typer.testing import CliRunner
 
-from fleetcast.models.latency.roofline import roofline_profile
+from fleetcast.models.latency.roofline import deployment_work, roofline_decode_s, roofline_profile
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.catalogue import load_catalogue
@@ -88,6 +88,17 @@ def test_what_a_request_takes_by_hand() -> None:
     fleet = trial_fleet(LLM, Deployment(GPU, 2), profiled, OFFICE, instances=1)
     assert fleet.request_blocks.tolist() == [fixed_kv_blocks(arch, OFFICE.fleet, 2)]
     assert (fleet.kv_capacity[0], fleet.max_request_tokens[0]) == (capacity, longest)
+
+
+def test_a_step_of_the_roofline_reads_what_each_request_keeps() -> None:
+    """Of 2 x H100 and 100 MB a request: 100 MB at twice 3.35 TB/s times the share that engines reach."""
+    arch, gpu, efficiency = with_cache(request_cache_mb=100.0), CATALOGUE.gpus[GPU], CATALOGUE.efficiency
+    batch = np.array([1, 10])
+    longer_s = roofline_decode_s(deployment_work(arch, gpu, 2), batch, efficiency) - roofline_decode_s(
+        deployment_work(with_cache(), gpu, 2), batch, efficiency
+    )
+    expected_s = 100e6 / (2 * gpu.bandwidth_tb_per_s * 1e12 * efficiency.bandwidth_share)
+    np.testing.assert_allclose(longer_s, batch * expected_s, rtol=1e-6)
 
 
 def test_an_instance_without_room_for_one_request_is_refused() -> None:

@@ -50,10 +50,11 @@ def correct_profile(
 def limit_decode(catalogue: Catalogue, profile: LatencyProfile) -> LatencyProfile:
     """Return the profile of a mixture with no step longer than the roofline's times its limit.
 
-    The roofline knows no data-parallel ranks: their profiles stay as they are.
+    The roofline knows no data-parallel ranks, and was fitted to llms whose layers are all alike. Profiles of
+    others stay as they are.
     """
     arch = catalogue.llms[profile.llm]
-    if arch.expert_ranks > 1:
+    if arch.expert_ranks > 1 or arch.cache_layers:
         return profile
     work = deployment_work(arch, catalogue.gpus[profile.gpu], profile.tensor_parallel)
     roofline_s = roofline_decode_s(work, profile.decode_batch, catalogue.efficiency)

@@ -1,7 +1,7 @@
 """Latency profiles estimated without measurements: FLOPs, bytes and architecture, with fitted efficiencies.
 
     prefill(t) = layers*layer_s + max(read(t)/bandwidth, t*flops/compute) + between(t)
-    f[B]       = prefill(B) + B*request_s
+    f[B]       = prefill(B) + B*(request_s + kept/bandwidth), kept: bytes of a request in states and windows
     g          = KV bytes per token / bandwidth
     h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share), layers that look back at all
 
@@ -49,6 +49,7 @@ class RooflineWork(NamedTuple):
     expert_share: Floats | float  # of the experts that one token uses; 1 for a dense llm
     flops: Floats | float  # per token
     kv_floor_s: Floats | float  # per cached token at peak bandwidth
+    kept_floor_s: Floats | float  # per request: states and windows at peak bandwidth
     between_floor_s: Floats | float  # per token, of all-reduces at the peak bandwidth of the links
     layers: Floats | float
     tensor_parallel: Floats | float
@@ -68,6 +69,7 @@ def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
         expert_share=share,
         flops=2 * active_b * 1e9,
         kv_floor_s=least_kv_token_s(llm, gpu, tensor_parallel),
+        kept_floor_s=llm.request_cache_mb * 1e6 / (tensor_parallel * gpu.bandwidth_tb_per_s * 1e12),
         between_floor_s=least_between_gpus_s(llm, gpu, tensor_parallel),
         layers=llm.layers,
         tensor_parallel=tensor_parallel,
@@ -105,7 +107,8 @@ def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Ef
 
 def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Return f[B], seconds of a decode step of `batch` requests without cache, shape of `batch`."""
-    return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
+    request_s = efficiency.request_s + work.kept_floor_s / efficiency.bandwidth_share
+    return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * request_s
 
 
 def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats | float:
