@@ -119,7 +119,7 @@ def test_the_correction_is_a_longer_step_and_a_slower_link() -> None:
 
 
 def test_a_mixture_s_steps_are_no_longer_than_the_limit_over_the_roofline() -> None:
-    """MiniMax-M2.5 in 8 bits on B200: the package has 38 ms a step. Dense llms, ranks and states have none."""
+    """MiniMax-M2.5 in 8 bits on B200: the package has 38 ms a step. No limit: dense llms, ranks, states."""
     sizes = sizes_of_model("MiniMaxAI/MiniMax-M2.5", "here", "minimax")
     arch = Llm(**sizes, source="here", model="MiniMaxAI/MiniMax-M2.5")
     changes: list[tuple[dict[str, int], bool]] = [
