@@ -14,6 +14,7 @@ the first token, decode changes how long a request fills memory. Errors of deplo
 """
 
 import functools
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import chndtrix
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import CORE_PACKAGE
@@ -35,7 +37,6 @@ NINETY_SIGMAS = NormalDist().inv_cdf(0.95)  # half the width of a 90 % interval,
 LEAST_ERROR_DRAWS, MOST_ERROR_DRAWS = 2, 1000
 DIGITS = 7  # of the seconds of a calibrated profile
 ESTIMATED, COMPOSED = "estimated", "composed"
-HALVINGS = 60  # halve an interval to the last bit
 
 
 class ProfileError(NamedTuple):
@@ -68,15 +69,10 @@ def unbiased_law(share: float) -> ErrorLaw:
 
 
 def median_error_share(law: ErrorLaw) -> float:
-    """Return the median of |bias + sigma * z|, by bisection."""
+    """Return the median of |bias + sigma * z|: its square over sigma^2 is a noncentral chi-squared number."""
     if law.sigma == 0:
         return abs(law.bias)
-    normal, low, high = NormalDist(law.bias, law.sigma), 0.0, ninety_reach(law)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        is_above = normal.cdf(middle) - normal.cdf(-middle) > 0.5
-        low, high = (low, middle) if is_above else (middle, high)
-    return high
+    return law.sigma * math.sqrt(chndtrix(0.5, 1, (law.bias / law.sigma) ** 2))
 
 
 def ninety_reach(law: ErrorLaw) -> float:
