@@ -28,8 +28,6 @@ from fleetcast.models.plan.quality_objectives import least_cost_plan
 from fleetcast.models.quality.answers import JudgedAnswers, SelectedAnswers, mean_quality, select_answers
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.quality.trace_answers import generate_answers
-from fleetcast.models.replay.kernel_inputs import NO_INDEX
-from fleetcast.models.replay.session.answer_legs import CascadeLayout, routed_legs_with_shadows
 from fleetcast.models.replay.session.legs import choose_answers
 from fleetcast.models.trials.latency_curves import (
     LengthMix,
@@ -259,15 +257,6 @@ def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
     ]
     assert played == pytest.approx(planned, abs=0.02)
     assert (sum(found.shadow_legs) > 0) == (shadow_share > 0)
-
-
-def test_the_same_requests_are_shadowed_in_every_release() -> None:
-    """So that figures can be repeated: the sample depends on the number of requests alone."""
-    plan = CascadeLayout(np.array([0.5]), np.array([0, 1]), NO_INDEX, 0, 0.1)
-    for chosen in (0, 1):
-        legs = routed_legs_with_shadows(plan, np.full(40, chosen), 2)
-        assert legs.question[legs.is_shadow].tolist() == [0, 9, 23]
-        assert (legs.place[legs.is_shadow] == 1 - chosen).all()
 
 
 def test_a_router_scores_every_request_where_it_has_a_choice() -> None:

@@ -28,7 +28,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models import forecast
 from fleetcast.models.forecast import walk_predictions
-from fleetcast.models.forecast.backtest import BacktestClock, walk_forward
+from fleetcast.models.forecast.backtest import BacktestClock
 from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
 
 DAY = date(2025, 7, 4)
@@ -96,11 +96,6 @@ def test_the_mart_of_losses_equals_the_formulas(ran: RunSettings, minutes: int, 
     hour = rows[rows["bucket_start"] - rows["cutoff"] < timedelta(hours=1)]
     peaks = (hour[f"{name}_per_s"].to_numpy().reshape(48, 6) for name in ("actual", "forecast"))
     assert mart["under_share"] == pytest.approx(under_forecast_share(*peaks))
-
-
-def test_demand_without_series_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"got the shape \(48,\), needed \(series, buckets\)"):
-        walk_forward(np.ones(48), "last_value", BacktestClock(24, 1, 1, 24))
 
 
 def test_a_day_without_demand_is_refused(ran: RunSettings) -> None:

@@ -350,13 +350,3 @@ def test_a_failed_compilation_is_not_waited_for(monkeypatch):
         background_compile.wait_for_compilation(seconds.append)
         assert not background_compile.is_compiling()
     assert seconds in ([], [1])
-
-
-def test_a_stage_reads_what_came_before_it() -> None:
-    """Each reads tables, none of them written by it or a later one, and no two write the same."""
-    stages = list(stage_cache.STAGES.values())
-    for n, stage in enumerate(stages):
-        later = [table for one in stages[n:] for table in one.made]
-        assert stage.read
-        assert not {*stage.read} & {*later}
-        assert len({*later}) == len(later)

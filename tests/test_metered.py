@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_counters import Served, answer, counters, results
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.data_quality import assess_trace
-from fleetcast.assets.traces.engine_histograms import merge_bucket_layouts
 from fleetcast.assets.traces.ingest import IngestReport, ingest_file
 from fleetcast.assets.traces.ingest_bounds import IngestError
 from fleetcast.assets.traces.landing import forget_file
@@ -410,18 +406,3 @@ def test_labels_and_cache_hits_reach_their_columns(tmp_path: Path) -> None:
     assert find_details(lake, "renamed")[0].startswith(
         "note: vllm:gpu_prefix_cache_hits_total: read while its newer name"
     )
-
-
-@settings(max_examples=20)
-@given(st.lists(st.lists(st.integers(1, 9), min_size=1, unique=True).map(sorted), min_size=1, max_size=3))
-def test_merged_layouts_keep_every_bucket(layouts: list[list[int]]) -> None:
-    """Counts by bound, added one by one."""
-    parts, wanted = [], Counter[float]()
-    for n, bounds in enumerate(layouts):
-        counts = np.arange(1.0, len(bounds) + 1) + n
-        parts.append((np.array(bounds, float), np.cumsum([counts, 2 * counts], axis=1)))
-        wanted.update(dict(zip(bounds, counts, strict=True)))
-    bounds, found = merge_bucket_layouts(parts, 2)
-    assert bounds.tolist() == sorted(wanted)
-    for hour in range(2):
-        assert found[hour].tolist() == [(hour + 1) * wanted[bound] for bound in bounds]
