@@ -121,9 +121,9 @@ def play_ray_serve(applied: dict[int, ClusterWorkload], minutes: int) -> np.ndar
     return held
 
 
-def play_buffer(workload: ClusterWorkload, minutes: int) -> np.ndarray:
+def play_buffer(workload: ClusterWorkload, minutes: int, options: ExportOptions = ANY) -> np.ndarray:
     """The replicas of a CapacityBuffer in each minute, patched by its CronJob; 0 without one."""
-    objects = hourly_objects.build_buffers([workload], ANY)
+    objects = hourly_objects.build_buffers([workload], options)
     if not objects:
         return np.zeros(minutes, dtype=int)
     lines = [line.split(" ") for line in objects[1]["data"]["steps"].splitlines()]

@@ -41,7 +41,7 @@ from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.advice.sections import empty_sections
-from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, Step, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.studies import latency_error, try_fleet
@@ -93,13 +93,25 @@ def few_replays() -> Iterator[None]:
         yield
 
 
+class CheckedProgress(Progress):
+    """Each bar has words, and a number of steps."""
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Step]:
+        assert isinstance(label, str)
+        assert total >= 0
+        with super().bar(label, total) as step:
+            yield step
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
     """Advise on three days of a service, with today's fleet."""
     folder = tmp_path_factory.mktemp("advise")
     file = trace(folder / "service.csv", 72, 150)
     with few_replays():
-        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), folder / "out", Progress())
+        request = AdviceRequest(file, current_fleet=TODAY)
+        found = advise_trace(request, folder / "out", CheckedProgress())
     files = write_advice(found, folder / "out")
     settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.file_content import JSON_ARRAY, FileContent
 from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files
-from fleetcast.assets.traces.log_columns import PER_S, find_log_columns, read_times
+from fleetcast.assets.traces.log_columns import find_log_columns, read_times
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.toml_dataclasses import ConfigError
@@ -35,6 +36,7 @@ NAMES = {  # column -> names that gateways and engines give it
     "source_llm": ("model", "Model Name", "llm"),
     "session_id": ("session_id", "conversationId"),
 }
+PER_S = {unit: np.timedelta64(1, "s") // np.timedelta64(1, unit) for unit in ("s", "ms", "us", "ns")}
 FIRST = datetime(2025, 3, 1, tzinfo=UTC)
 ROWS = st.lists(
     st.fixed_dictionaries(

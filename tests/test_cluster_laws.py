@@ -284,8 +284,9 @@ def test_an_hpa_follows_the_steps_of_its_cron_job(tmp_path: Path) -> None:
 
 
 @settings(max_examples=8, deadline=None)
-@given(counts=st.tuples(day_counts, day_counts))
-def test_a_node_is_ready_when_a_replica_is_requested(counts: tuple[list[int], ...]) -> None:
+@given(counts=st.tuples(day_counts, day_counts), lead=st.sampled_from([5, 75]))
+@example(counts=([9, 5, *[7] * 22], [7] * 24), lead=75)  # while 9 ends, 7 is near
+def test_a_node_is_ready_when_a_replica_is_requested(counts: tuple[list[int], ...], lead: int) -> None:
     """Nodes of the requested replicas and of the buffer: those of the next node lead, and no more.
 
     Until the end of the plan, where the safe level is requested without a buffer.
@@ -293,7 +294,7 @@ def test_a_node_is_ready_when_a_replica_is_requested(counts: tuple[list[int], ..
     counts[0][0] = max(counts[0][0], 1)
     workload, minutes = workload_of(days_of(list(counts)), MONDAY), 2 * DAY_MINUTES
     requested = highest_within(by_minute(list(counts)), BOOT_MINUTES + 1)  # an autoscaler's minute earlier
-    nodes, lead = requested + play_buffer(workload, minutes), int(ANY.node_lead_s / 60)
+    nodes = requested + play_buffer(workload, minutes, ANY._replace(node_lead_s=60.0 * lead))
     assert nodes.tolist() == highest_within(requested, lead).tolist()
     assert (serving_replicas(nodes[:, None], lead) >= requested).all()
 

@@ -297,6 +297,11 @@ def test_the_search_finds_what_all_points_have(
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
     assert tpot == sorted(tpot, reverse=True)
+    first = min((point for point, _ in whole.scores), key=whole.steady_usd)
+    most = max(sum(counts) for point, counts in whole.scores if point == first)
+    assert most < point_search.HOPELESS * point_search.count_line(whole, first).steady, (
+        "shorter windows guess"
+    )
 
 
 def test_fewer_bits_are_chosen_only_where_they_cost_less(market: engine_points.EngineMarket) -> None:

@@ -309,6 +309,21 @@ def test_a_small_move_is_one_copy_and_an_impossible_move_is_none() -> None:
         assert session.state.request["served_by"].tolist() == [0]
 
 
+def test_where_a_request_leaves_the_next_one_begins() -> None:
+    """One at a time: the prompt that waits for the place begins at the boundary where the other leaves."""
+    fleet = a_fleet(2, 1, has_transfers=True, link_token_s=np.array([TOKEN_S]))
+    session = Session(fleet, some_rules(), [2])
+    session.append_trace(a_trace([0.0, 0.0, 0.25], [PROMPT, 2 * PROMPT, 64], [500, 2, 3]))
+    drive = Schedule([[2]], hour_s=1e6)
+    session.play(drive, 4.0)
+    assert session.move(0, 1)
+    session.play(drive, 64.0)
+    assert session.state.request["served_by"].tolist() == [1, 1, 0]
+    left_s = session.state.transfer["sent_s"][0]
+    assert left_s > 4.0
+    assert session.state.request["first_token_s"][2] == left_s + 64 * PREFILL_S_PER_TOKEN
+
+
 def test_a_move_is_aborted_when_its_request_ends_or_its_target_fails() -> None:
     almost_s = 1.0 + 498 / 32
     session, begins = replay_move(almost_s)

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetcast.assets.advice import remedies
+from fleetcast.assets.advice import nightly_promise, remedies, tomorrow_draws
 from fleetcast.assets.advice.advice_config import SizedDeployment
 from fleetcast.assets.advice.promise import (
+    PROMISE_SHARE,
     VERSIONS_AT_ONCE,
     Evidence,
     Promise,
@@ -159,6 +160,13 @@ def test_a_promise_needs_the_versions_and_the_past_days(
     assert search.is_promise(SizedRule("static")) is is_promise
 
 
+def test_of_the_least_versions_one_in_ten_may_miss() -> None:
+    """Of whole tens: of 20 two may miss, and of 21 no more."""
+    for versions in (nightly_promise.LEAST_VERSIONS, tomorrow_draws.MOST_DRAWS):
+        assert versions * (1 - PROMISE_SHARE) == pytest.approx(versions // 10)
+        assert versions // 10 >= 2
+
+
 def test_a_size_that_misses_is_not_replayed_on_all_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was replayed before, each version is replayed once and the share is of all of them."""
     replayed = list[int]()
@@ -275,3 +283,13 @@ def test_the_remedy_does_not_name_instances_where_the_error_of_a_profile_misses(
     assert "no GPU type here would; run fleetcast calibrate" in remedy(12_000, "l40s-48gb", [])
     short = remedy(12_000, "l40s-48gb", [], draws=0)
     assert "the requests of the trace attain it: name a larger --fleet" in short, "sized without errors"
+
+
+def test_a_fleet_that_misses_attains_at_most_99_percent_of_its_target() -> None:
+    """Up to the last share below the target a percentage is named, of 99 at most; from it on, the error."""
+    for share, begin in (
+        (0.996, "attains 99 %"),
+        (np.nextafter(1.0, 0.0), "attains 99 %"),
+        (1.0, "attains its"),
+    ):
+        assert remedies.describe_miss(share).startswith(f"{begin} ")

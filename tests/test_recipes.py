@@ -83,6 +83,18 @@ def test_the_shares_of_a_scoreboard_are_those_of_all_its_scorecard_rows(tables: 
     assert tables.scorecard.groupby("policy").size().min() > 2 * len(PLACE)
 
 
+def test_mean_days_times_their_number_are_all_demand(tables: Tables) -> None:
+    """Of requests and of tokens: no weekday has more or less than its days."""
+    weekday, demand = tables.load_by_weekday.set_index("tier"), tables.demand
+    demand["tokens"] = demand["input_tokens"] + demand["output_tokens"]
+    sums = demand.groupby("tier")[["requests", "tokens"]].sum().astype(float)
+    for name in sums:
+        found = (weekday["days"] * weekday[f"{name}_per_day"]).groupby("tier").sum()
+        np.testing.assert_allclose(found, sums[name].reindex(found.index))
+    assert len(weekday) >= len(sums) > 1
+    assert demand.groupby(["tier", "day"]).size().min() > 1
+
+
 def test_every_question_of_the_index_has_an_answer(tables: Tables) -> None:
     """In one query each. The lake has no landed or second trace, work left, sampled latencies or promise."""
     empty = {

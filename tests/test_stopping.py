@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from small import DAGSTER, small_config
+
+from fleetcast.assets.lake.settings import run_parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and five by force
@@ -131,3 +134,20 @@ def test_a_signal_that_is_swallowed_lost_or_turned_into_an_error_ends_it_too(
     assert output.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+def test_after_one_has_failed_no_item_begins() -> None:
+    """Those in work are stopped, and end; of those that wait none begins."""
+    begun, stopped = list[int](), threading.Event()
+
+    def work(item: int) -> None:
+        begun.append(item)
+        if item == 0:
+            raise ValueError("of the first")
+        assert stopped.wait(60)
+        time.sleep(0.02)
+
+    with pytest.raises(ValueError, match="of the first"):
+        run_parallel(work, range(200), stopped.set)
+    assert len(begun) < 200
+    assert run_parallel(lambda item: item * item, range(200)) == [item * item for item in range(200)]

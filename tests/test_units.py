@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ from wired import DAY, LLMS, changed
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays import hourly_replay, nightly_replays, replay_units
+from fleetcast.assets.replays import hourly_replay, nightly_replays, replay_units, replay_workloads
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.models.aliases import Ints
 from fleetcast.models.world.replay_config import Cascade
@@ -102,6 +103,19 @@ def test_the_largest_fleets_are_seen_by_the_hour_too(
     whole, hours = (largest["lt_ua"] for largest in found)
     np.testing.assert_array_equal(hours, whole)
     assert whole.min() < whole.max()
+
+
+def test_units_share_the_requests_that_were_read_last(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units of the same inputs read them once, and only the last are kept: a month is not held in memory."""
+    kept: dict[tuple[Any, ...], replay_workloads.ReplayWorkload] = {}
+    monkeypatch.setattr(replay_workloads, "WORKLOAD_CACHE", kept)
+    seen = []
+    for made_from in ("one", "one", "other", "another"):
+        replay_workloads.make_workload_reader(night, made_from=made_from)(DAY, "reactive")
+        seen += kept.values()
+    assert [sum(one is other for other in seen) for one in seen] == [2, 2, 1, 1]
 
 
 def test_a_unit_replays_what_is_not_there(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleetcast.assets.lake import duckdb_connection, warehouse
+from fleetcast.assets.lake import duckdb_connection, store, warehouse
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.process_resources import usable_cores, usable_memory_bytes
 from fleetcast.assets.lake.query_limits import QueryLimits
@@ -181,6 +181,7 @@ def test_an_instance_that_has_spilled_is_not_kept(tmp_path, lake, monkeypatch):
         assert lake.sql("select 1 as one")["one"].to_pylist() == [1]
         assert con.execute("select count(*) from large").fetchone() == (20_000_000,)
     assert list((lake.root / ".scratch").iterdir()) == []
+    assert not [folder for folder in store.OPEN_SCRATCH_FOLDERS if lake.root in folder.parents]
     Lake(tmp_path / "other").sql("select 1")
 
 

@@ -337,11 +337,14 @@ def test_a_witnessed_night_calibrates_the_profile(site: RunSettings) -> None:
 def test_the_command_prints_the_profile_of_a_night(site: RunSettings, monkeypatch) -> None:
     parts_of(site, 1)
     day = FIRST_DAY + timedelta(days=1)
-    monkeypatch.setattr("fleetcast.pipelines.calibrate_cli.load_settings_and_day", lambda *_: (site, day))
+    file = str(site.config.file)  # the command's lake is the project's
+    monkeypatch.setattr("fleetcast.pipelines.options.load_cli_settings", {file: site}.__getitem__)
     command = [
         "calibrate",
         "--witnessed",
         str(day),
+        "--config",
+        file,
         "--llm",
         LLM,
         "--gpu",

@@ -54,7 +54,7 @@ def describe_remedy(
             continue
         others = [Deployment(gpu, degree) for gpu in dict.fromkeys(gpus[llm]) for degree in MORE_GPUS]
         fleet = f"{llm} on {sized.deployment.gpus} x {sized.deployment.gpu}"
-        sentences.append(f"{fleet} {_describe_miss(share)}: {_describe_other(own, others, draws)}.")
+        sentences.append(f"{fleet} {describe_miss(share)}: {_describe_other(own, others, draws)}.")
     if sentences:
         return " ".join(sentences)
     more = "name a larger --fleet" if day is None else "raise max_instances in advice.toml"
@@ -62,10 +62,10 @@ def describe_remedy(
     return f"{fleet} the requests of {day or 'the trace'} attain it: {more}."
 
 
-def _describe_miss(share: float) -> str:
+def describe_miss(share: float) -> str:
     """Return that instances do not help; `share`: attainment over its target, without errors."""
     if share < 1.0:
-        return f"attains {100 * share:.0f} % of its target even with {AMPLE_INSTANCES} instances"
+        return f"attains {math.floor(100 * share)} % of its target even with {AMPLE_INSTANCES} instances"
     return (
         "attains its target with the latencies of its profile, but not with the error of the profile, "
         f"even with {AMPLE_INSTANCES} instances"

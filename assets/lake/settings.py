@@ -148,5 +148,4 @@ def run_parallel(
             return list(threads.map(work, items))
         except BaseException:
             stop()
-            threads.shutdown(cancel_futures=True)
             raise
