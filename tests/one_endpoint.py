@@ -94,6 +94,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
     )
     capacity = changes.get("kv_capacity", fleet.kv_capacity)
     limits = {"max_request_tokens": capacity, "llm_max_request_tokens": capacity}
+    limits["request_blocks"] = np.zeros_like(capacity)  # of each kind
     return with_plain_codes(fleet._replace(**limits | changes))
 
 

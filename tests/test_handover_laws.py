@@ -37,8 +37,9 @@ def two_kinds(link_token_s: float) -> FleetArrays:
         kind=np.array([0, 1]), slot_kind=np.array([0, 1]), ranks=ones, latency=tables,
         boot_factor=np.ones(2),
         link_token_s=np.array([link_token_s / 2, link_token_s]), link_layers=ones, gpu=zeros, gpus=ones,
-        kv_capacity=1_000_000 * ones, batching=zeros, max_batch=ones, max_prefill_tokens=8192 * ones,
-        is_async=np.zeros(2, bool), drafts=make_draft_tables([(), ()], [0.0, 0.0]),
+        kv_capacity=1_000_000 * ones, request_blocks=zeros, batching=zeros, max_batch=ones,
+        max_prefill_tokens=8192 * ones, is_async=np.zeros(2, bool),
+        drafts=make_draft_tables([(), ()], [0.0, 0.0]),
     )  # fmt: skip
 
 
