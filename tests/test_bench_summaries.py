@@ -267,6 +267,7 @@ def test_a_summary_of_another_tool_is_its_load(tmp_path: Path) -> None:
             r"time_to_first_token\.avg is None, must be a number above 0",
         ),
         (aiperf_summary(concurrency=8) | {"input_config": 7}, r"concurrency is None"),
+        (aiperf_summary() | {"input_config": {"phases": 7}}, r"concurrency is None"),
         (inference_perf_stage(1.7), r"the client sent 1\.7 of 2\.0 requests a second, so it was the client"),
         (inference_perf_stage(failures={"count": 3}), r"3 requests failed"),
         (inference_perf_stage(load_summary={"count": 9}), r"without their rates\. Give its files stage_"),

@@ -105,6 +105,10 @@ def test_an_instance_without_room_for_one_request_is_refused() -> None:
     catalogue = dataclasses.replace(CATALOGUE, llms={LLM: with_cache(request_cache_mb=100_000.0)})
     with pytest.raises(ConfigError, match=r"weights take 61 GiB, a request 100,000 MB, 1 x h100-80gb have"):
         kv_capacity_tokens(catalogue, OFFICE.fleet, LLM, GPU, 1)
+    kept = dataclasses.replace(CATALOGUE, llms={LLM: with_cache(request_cache_mb=150.0)})
+    profiled = dataclasses.replace(kept, latency=(roofline_profile(kept, LLM, GPU, 2),))
+    with pytest.raises(ConfigError, match=r"qwen3-32b: kv_tokens = 500 hold no request, which takes 576 at"):
+        trial_fleet(LLM, Deployment(GPU, 2, kv_tokens=500), profiled, OFFICE, instances=1)
 
 
 def test_try_serves_an_llm_whose_layers_keep_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

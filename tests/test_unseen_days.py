@@ -412,6 +412,9 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     for wrong in (0, 1000):
         with pytest.raises(ValueError, match=rf"--min-instances: got {wrong}, needed 1 to the max_instances"):
             compare_boot_times(settings, period, (60.0,), (), Progress(), [wrong])
+    fleet = replace(settings.config.fleet, min_instances=0, survive="instance")
+    with pytest.raises(ValueError, match=r"has no pool with a minimum\. Set min_instances"):
+        with_minimum(settings.with_config(fleet=fleet), 2)
     shorter = period._replace(unseen=period.unseen[:1])
     rows = compare_boot_times(settings, shorter, (30.0,), ("reflex",), Progress()).to_pandas()
     assert rows["days"].tolist() == [1], "rows of another period"

@@ -112,8 +112,9 @@ def vllm_load_point(document: dict[str, Any], path: Path) -> LoadPoint:
 def aiperf_load_point(document: dict[str, Any], path: Path) -> LoadPoint:
     """Return the load of a summary of aiperf: its lengths and times are means."""
     phases = dig(document, "input_config", "phases")
-    measured = [phase for phase in phases if dig(phase, "name") == "profiling"] if phases else []
-    loadgen = measured[0] if measured else dig(document, "input_config", "loadgen")
+    phases = phases if isinstance(phases, list) else []
+    measured = (phase for phase in phases if dig(phase, "name") == "profiling")
+    loadgen = next(measured, dig(document, "input_config", "loadgen"))
     clients, rate, mode = (
         dig(loadgen, name) for name in ("concurrency", "request_rate", "request_rate_mode")
     )

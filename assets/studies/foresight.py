@@ -138,12 +138,17 @@ def with_boot_time(settings: RunSettings, boot_s: float) -> RunSettings:
 def with_minimum(settings: RunSettings, least: int | None) -> RunSettings:
     """Return the settings in which a pool that has a minimum of instances has this one; None: as it is.
 
-    ConfigError for more than a pool may have, and for none: a rule that observes the work at its instances
-    starts none where there is none.
+    ConfigError for more than a pool may have, for none (a rule that observes the work at its instances starts
+    none where there is none), and where no pool has a minimum.
     """
     if least is None:
         return settings
     fleet = settings.config.fleet
+    if not any(fleet.limits(pool)[1] for pools in fleet.deployments.values() for pool in pools):
+        raise ConfigError(
+            f"--min-instances: {settings.config.file.name} has no pool with a minimum. Set min_instances "
+            "where it may be raised, instead of survive, or leave --min-instances out."
+        )
     if not 1 <= least <= min(fleet.limits(pool)[2] for pools in fleet.deployments.values() for pool in pools):
         raise ConfigError(
             f"--min-instances: got {least}, needed 1 to the max_instances of each pool. Change it."

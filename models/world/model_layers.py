@@ -38,9 +38,8 @@ LINEAR_KINDS = ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next")
 WINDOW_KINDS = ("gemma3_text", "gemma4_text", "mimo_v2_flash")  # windows of at most some 1,000 tokens
 GEMMA_3_INTERVAL = 6  # its config.json may leave it out
 GEMMA_KINDS = ("gemma2", "gemma3_text", "gemma4_text")  # the output is the table of tokens, if not otherwise
-MIXERS: dict[
-    str | int, str
-] = {  # of a layer, by its name in layer_types and in the lists of Nemotron-H and MiMo
+# How tokens meet in a layer, by its name in layer_types, and in the lists of Nemotron-H and MiMo.
+MIXERS: dict[str | int, str] = {
     **{"full_attention": FULL, "attention": FULL, "*": FULL, 0: FULL},
     **{"sliding_attention": WINDOW, 1: WINDOW},
     **{"linear_attention": STATE, "mamba": STATE, "M": STATE},
@@ -249,22 +248,15 @@ def attention_heads(shape: ConfigShape, mixer: str) -> Heads:
     """Return the heads of the attention of a layer, FULL or WINDOW."""
     heads, hidden = shape.count("num_attention_heads"), shape.count("hidden_size")
     keys = shape.count("num_key_value_heads", default=heads)
-    key = shape.count("head_dim", "attention_head_dim", default=hidden // heads)
-    value = key
+    key = value = shape.count("head_dim", "attention_head_dim", default=hidden // heads)
     if shape.kind == "gemma4_text" and mixer == FULL:
         keys = shape.count("num_global_key_value_heads", default=keys)
         key = value = shape.count("global_head_dim", default=key)
     if shape.kind == "mimo_v2_flash":
-        value = shape.count("v_head_dim", default=key)
-        if mixer == WINDOW:
-            heads, keys = (
-                shape.count("swa_num_attention_heads", default=heads),
-                shape.count("swa_num_key_value_heads", default=keys),
-            )
-            key, value = (
-                shape.count("swa_head_dim", default=key),
-                shape.count("swa_v_head_dim", default=value),
-            )
+        own = "swa_" if mixer == WINDOW else ""
+        heads = shape.count(f"{own}num_attention_heads", default=heads)
+        keys = shape.count(f"{own}num_key_value_heads", default=keys)
+        key, value = shape.count(f"{own}head_dim", default=key), shape.count(f"{own}v_head_dim", "v_head_dim")
     return Heads(heads, keys, key, value)
 
 

@@ -42,7 +42,7 @@ HEADS_KINDS = (  # by model_type: attention with heads of keys and values
 )
 WINDOWED = ("gpt_oss", "llama4_text", "gemma2")  # windows that are counted as none
 MIXED_KINDS = (*LINEAR_KINDS, *WINDOW_KINDS, "nemotron_h")  # layers of several kinds
-COMPRESSED = "its attention compresses its cache, or keeps an index beside keys and values"
+COMPRESSED = "its attention compresses its cache, or keeps an index next to keys and values"
 UNEVEN = "its layers keep caches of different sizes"
 REFUSED = {
     **dict.fromkeys(("deepseek_v4", "deepseek_ref", "minimax_m3"), COMPRESSED),

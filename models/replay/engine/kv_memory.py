@@ -6,7 +6,7 @@ new blocks for the k-th token from now follows without looking at each request: 
 mod block does not change while it decodes.
 
 Some layers keep the same of a request whatever its length: a state, or the last tokens of a window. These
-blocks are taken with its first token and set free with its last (models/world/layer_caches.py).
+blocks are taken with its first token and set free with its last (models/world/model_layers.py).
 
 Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded, over
 the serving instances. "In use" counts whole blocks as of each instance's last batch change (a request was

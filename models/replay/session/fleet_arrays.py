@@ -238,7 +238,14 @@ def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: Instance
     if kind.engine.kv_tokens is None:
         served = catalogue.as_served(kind.llm, kind.llm_changes)
         return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.rank_gpus, kind.pipeline_parallel)
-    return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
+    tokens = kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
+    fixed = request_kv_blocks(catalogue, config, kind) * config.kv_block_tokens
+    if tokens <= fixed:
+        raise ConfigError(
+            f"[fleet.deployments] {kind.llm}: kv_tokens = {kind.engine.kv_tokens:,} hold no request, which "
+            f"takes {fixed:,} at any length and a block of {config.kv_block_tokens}. Raise it, or drop it."
+        )
+    return tokens
 
 
 def request_kv_blocks(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
