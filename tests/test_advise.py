@@ -478,6 +478,28 @@ def test_a_short_trace_has_the_instances_to_survive(tmp_path: Path, survive: str
     assert ("so that one may fail" in found["answer"][1]) is (least > 1)
 
 
+def test_other_gpus_of_a_short_trace_save_what_their_own_advice_costs_less(tmp_path: Path) -> None:
+    """One L40S per instance serves what two do, and there is no cheaper type for these requests."""
+    file = trace(tmp_path / "few.csv", 3, 30)
+    first, other = "2 x llama3.1-8b@2xl40s-48gb", "2 x llama3.1-8b@1xl40s-48gb"
+    with few_replays():
+        found, cheapest = (
+            advise_trace(AdviceRequest(file, current_fleet=fleet), tmp_path / fleet, Progress())
+            for fleet in (first, other)
+        )
+    saved = found["tomorrow"]["usd"] - cheapest["tomorrow"]["usd"]
+    assert found["split"] == {"gpu_type": {"fleet": other, "usd": saved, "usd_low": None, "usd_high": None}}
+    assert saved == pytest.approx(24 * 2 * 3.5)
+    line = (
+        f"Other GPUs, at most {other}, attain the target in each recorded hour too, for 168 USD less a day."
+    )
+    assert line in found["answer"]
+    assert cheapest["split"] == {}
+    settings = load_settings(str(tmp_path / first / "advice.toml"), str(tmp_path / first / "lake"))
+    [pool] = settings.config.fleet.deployments["llama3.1-8b"]
+    assert pool.gpus == 2, "the plan stays that of today's GPUs"
+
+
 def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -> None:
     """As many instances as are replayed do not shorten a prompt of 20,000 tokens, of which one in ten is."""
     count = len(pd.read_csv(trace(tmp_path / "long.csv", 3, 300)))
@@ -486,6 +508,7 @@ def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -
     with few_replays():
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
     tomorrow, answer = found["tomorrow"], found["answer"]
+    assert found["split"] == {}
     known = [row for row in tomorrow["hours"] if row["requests"]]
     assert all(row["attainment_share"] < 0.95 for row in known)
     assert (tomorrow["missed_hours"], tomorrow["sized_hours"]) == (3, 3)

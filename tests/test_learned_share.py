@@ -5,12 +5,14 @@ from datetime import date, timedelta
 from math import exp, log, sqrt
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.dates import num2date
 from small import small_config
 
 from fleetcast.assets.lake.learned_shares import learning_policies, with_learned_shares
@@ -166,9 +168,15 @@ def test_each_night_uses_what_the_nights_before_taught(nights: tuple[RunSettings
 
 
 def test_the_path_is_drawn(nights: tuple[RunSettings, list[pa.Table]]) -> None:
+    """Its axis has the days that there are, if it is one alone: matplotlib would take four years."""
     settings, _ = nights
-    drawings = {name: draw for name, draw in replay_drawings(settings).items() if name == "learned_shares"}
-    [path] = draw_day_figures(settings, DAYS[1], drawings).values()
+    draw = replay_drawings(settings)["learned_shares"]
+    for day in DAYS:
+        figure = draw(settings, day)
+        days = [num2date(tick).date() for tick in figure.axes[1].get_xticks()]
+        assert days == [one for one in DAYS if one <= day]
+        plt.close(figure)
+    [path] = draw_day_figures(settings, DAYS[1], {"learned_shares": draw}).values()
     assert path.stat().st_size > 10_000
 
 

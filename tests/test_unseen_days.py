@@ -51,6 +51,7 @@ from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import policy_readings
 from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import build_dataclass
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.unseen_board import scenario_limits
 
@@ -153,7 +154,8 @@ def test_a_knob_is_a_setting_of_its_policy_and_of_no_other_rule(policy: str) -> 
     assert {name: shipped[name] for name in changed} == {name: KNOBS[name] for name in changed}
     assert ("capacity_share" in changed) == rule.uses_capacity_share
     for reading in found:
-        custom = CustomPolicy(policy, **reading.knobs(rule, 1.5)).policy
+        table = {"like": policy, **reading.knobs(rule, 1.5)}
+        custom = build_dataclass(CustomPolicy, table, "a config may have what a search finds").policy
         assert custom.order in (rule.order, "late_last")
         assert custom.plan == rule.plan
 

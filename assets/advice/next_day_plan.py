@@ -1,5 +1,6 @@
 """Compute the sections of the next day: the plan hour by hour, the forecast, and what to watch."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
@@ -129,6 +130,22 @@ def sized_hours_section(
         "remedy": "",
         "not_known": "",
     }
+
+
+def rented_saving(plan: Numbers, rented: Numbers) -> Numbers:
+    """Return the section `split` of a short trace: USD a day that the plan `rented` saves, if any.
+
+    Both of `sized_hours_section`. {} where `rented` costs no less, or one of them misses the target.
+    """
+    saved = plan["usd"] - rented["usd"]
+    if saved <= 0 or plan["missed_hours"] or rented["missed_hours"]:
+        return {}
+    by_hour: dict[str, Counter[int]] = {}
+    for row in rented["hours"]:
+        name = f"{row['llm']}@{row['gpus_per_instance']}x{row['gpu']}"
+        by_hour.setdefault(name, Counter())[row["hour"]] += row["instances"]
+    fleet = ", ".join(f"{max(counts.values())} x {name}" for name, counts in by_hour.items())
+    return {"gpu_type": {"fleet": fleet, "usd": saved, "usd_low": None, "usd_high": None}}
 
 
 def _sized_hours(

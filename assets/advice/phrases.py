@@ -54,7 +54,7 @@ def answer_sentences(numbers: Numbers) -> list[str]:
     else:
         found = [_no_fleet_sentence(promise), _closest_sentence(promise, tomorrow, prices)]
     found += [_assumed_llm_sentence(numbers), reliability_sentence(numbers["reliability"])]
-    found += [_saving_sentence(numbers), _rented_sentence(numbers["split"]), _certainty_sentence(numbers)]
+    found += [_saving_sentence(numbers), _rented_sentence(numbers), _certainty_sentence(numbers)]
     return [line for line in found if line]
 
 
@@ -279,14 +279,15 @@ def _saving_sentence(numbers: Numbers) -> str:
     )
 
 
-def _rented_sentence(split: Numbers) -> str:
+def _rented_sentence(numbers: Numbers) -> str:
     """Return what other GPUs than those of today's fleet save; "" if they cost no less."""
-    rented = split.get("gpu_type")
+    rented = numbers["split"].get("gpu_type")
     if rented is None:
         return ""
     low, high, mean = (rented[name] for name in ("usd_low", "usd_high", "usd"))
     saved = usd_range(mean, mean) if low is None else usd_range(low, high)
-    return f"Other GPUs, at most {rented['fleet']}, keep the same promise for {saved} less a day."
+    kept = "keep the same promise" if numbers["promise"] else "attain the target in each recorded hour too,"
+    return f"Other GPUs, at most {rented['fleet']}, {kept} for {saved} less a day."
 
 
 def _mean_rate(saving: Numbers, name: str) -> str:

@@ -83,6 +83,8 @@ def draw_learned_shares(frame: pd.DataFrame) -> Figure:
     ratios.axhline(100, color=MUTED, linewidth=1)
     shares.set_title("capacity share that was used")
     ratios.set_title("attainment over target of the worst tier, %; dashes: wanted on the next day")
+    half_day, first, last = pd.Timedelta(hours=12), *pd.to_datetime(frame["day"].agg(["min", "max"]))
+    ratios.set_xlim(first - half_day, last + half_day)  # for one day matplotlib would draw four years
     ratios.xaxis.set_major_locator(DayLocator(interval=1 + frame["day"].nunique() // 10))
     ratios.xaxis.set_major_formatter(DateFormatter("%m-%d"))
     add_figure_legend(figure, [(policy, colours[policy]) for policy in policies])

@@ -130,7 +130,8 @@ class CustomPolicy:
     opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] | None = None
     answers: Annotated[str, KnownName("planner of model routing", ANSWER_PLANNERS)] | None = None
     together: bool | None = None  # its plan has only instances for both phases; else as the policy
-    capacity_share: PositiveShare | None = None  # else that of [plan] for its kind of plan, likewise:
+    # of its plan, else that of [plan] for its kind of plan; above 1 where more is sustained than was measured
+    capacity_share: Annotated[float, Range(0, 10, is_above=True)] | None = None
     quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
     slot_minutes: Annotated[int, OneOf((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
     learns_capacity_share: bool = False  # each scored day moves it (models/plan/learned_share.py)
