@@ -28,7 +28,8 @@ from fleetcast.assets.studies.planner_board import best_candidate_before, group_
 from fleetcast.assets.studies.planner_search import PlannerSearch, required_attainment_ratio
 from fleetcast.models.plan.target_search import TargetTrial
 from fleetcast.models.world.config import CustomPolicy
-from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS, ablation_steps, candidate_ideas
+from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS, ablation_steps, own_candidates
+from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.pipelines.board_cli import show_ideas
 
 DAY = date(2025, 7, 3)
@@ -170,7 +171,7 @@ def test_fleetcast_has_the_ideas_that_were_cheapest_on_the_day_before(
     night: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not what attains too little, and all of it where nothing does; those that are alike are played once."""
-    costs = dict.fromkeys(candidate_ideas(), 20.0) | {"hourly_corrected_levels": 19.0}
+    costs = dict.fromkeys(own_candidates(), 20.0) | {"hourly_corrected_levels": 19.0}
     late, searched = {"hourly_corrected_answers"}, list[tuple[date, int]]()
 
     class Found:
@@ -185,14 +186,19 @@ def test_fleetcast_has_the_ideas_that_were_cheapest_on_the_day_before(
 
     monkeypatch.setattr(PlannerSearch, "search_day", search)
     assert best_candidate_before(night, DAY, Progress()) == "hourly_corrected_levels"
-    assert searched == [(DAY - timedelta(days=1), 8)]
-    late = {*candidate_ideas()}
+    assert searched == [(DAY - timedelta(days=1), 8 + 2)]
+    late = {*own_candidates()}
     assert best_candidate_before(night, DAY, Progress()) == "all_ideas"
     plain = replace(night, config=replace(night.config, quality=None))
     best_candidate_before(plain, DAY, Progress())
-    assert searched[-1][1] == 4
+    assert searched[-1][1] == 4 + 1
     own = planner_board.with_own_planner(night, "hourly_corrected_levels")
     assert own.config.rules["fleetcast"].answers is None
+    costs["compact_answers"], late = 18.0, {"hourly_corrected_answers"}
+    assert best_candidate_before(night, DAY, Progress()) == "compact_answers"
+    own = planner_board.with_own_planner(night, "compact_answers").config.rules["fleetcast"]
+    assert own.answers == "quality"
+    assert own._replace(answers=None, what="") == REPLAY_POLICIES["compact"]._replace(what="")
     assert (
         best_candidate_before(night, night.config.trace.first_day + timedelta(days=1), Progress())
         == "all_ideas"

@@ -18,7 +18,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.experiment import scratch_lake, write_trials
 from fleetcast.assets.studies.planner_search import PlannerSearch
 from fleetcast.models.world.config import CustomPolicy
-from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, candidate_ideas
+from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, candidate_ideas, own_candidates
 from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import require_known
 
@@ -33,9 +33,9 @@ def try_planners(
 ) -> pa.Table:
     """Search the knob of each planner (default: all) and return its rows of planner_trials.
 
-    The planner `fleetcast` uses the ideas that paid on the day before. `ideas` adds the policies that use
-    some of the ideas. `draws`: resamples of the day's requests, on which the planners that attain the
-    targets are searched again, without the policies of `ideas`.
+    The planner `fleetcast` is what cost least on the day before, of `own_candidates`. `ideas` adds the
+    policies that use some of the ideas. `draws`: resamples of the day's requests, on which the planners that
+    attain the targets are searched again, without the policies of `ideas`.
 
     Raises
     ------
@@ -80,8 +80,8 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
     before, last = day - timedelta(days=1), list(candidate_ideas())[-1]
     if not settings.history(before):
         return last
-    groups = group_equal_policies(settings, list(candidate_ideas()))
-    progress.say(f"choose the ideas of fleetcast's planner by {before}")
+    groups = group_equal_policies(settings, own_candidates())
+    progress.say(f"choose fleetcast's planner by {before}")
     search = PlannerSearch.search_day(settings, before, list(groups), progress)
     with scratch_lake(settings) as scratch:
         rows = [table for name in groups for table in search.rows(name, name)]

@@ -69,7 +69,7 @@ BOARD_PLANNERS = {
         what="BoUTE: an llm chosen at arrival, by its candidates", answers="boute", colour="#8A4FC7"
     ),
     "fleetcast": policy_with_ideas(IDEAS)._replace(
-        what="fleetcast: all ideas, or those that saved cost on the day before", colour="#0050A0"
+        what="fleetcast: all ideas, or what cost least on the day before", colour="#0050A0"
     ),
 }
 
@@ -86,6 +86,11 @@ def candidate_ideas() -> dict[str, tuple[str, ...]]:
     return {ideas_name(ideas): ideas for ideas in sets}
 
 
+def own_candidates() -> list[str]:
+    """Return what `fleetcast` may be: a plan of `candidate_ideas`, or compact, without or with answers."""
+    return [*candidate_ideas(), "compact", "compact_answers"]
+
+
 def ablation_steps() -> dict[str, tuple[str, ...]]:
     """Return by name the ideas of the ablation: ideas added one by one in their order, then in reverse."""
     names = tuple(IDEAS)
@@ -95,6 +100,9 @@ def ablation_steps() -> dict[str, tuple[str, ...]]:
 
 PLANNERS = {
     **{name: policy_with_ideas(ideas) for name, ideas in (ablation_steps() | candidate_ideas()).items()},
+    "compact_answers": REPLAY_POLICIES["compact"]._replace(
+        what="as compact, and the smallest llm whose answer is good enough", answers="quality"
+    ),
     **BOARD_PLANNERS,
 }
 SHIPPED_POLICIES = REPLAY_POLICIES | PLANNERS
