@@ -76,6 +76,7 @@ OFF = {  # planners with one of their mechanisms switched off
     "fleetcast_without_phases": CustomPolicy("fleetcast", together=True),
     "fleetcast_without_levels": CustomPolicy("fleetcast", stack="config"),
     "fleetcast_without_reflex": CustomPolicy("fleetcast", scaling="follow"),
+    "compact_answers": CustomPolicy("compact"),
 }
 
 
@@ -94,7 +95,7 @@ def trials(night: RunSettings) -> pd.DataFrame:
         patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_board, "best_candidate_before", lambda *_: "all_ideas")
-        named, settings = [*BOARD_PLANNERS, *own.policies], replace(night, config=own)
+        named, settings = [*BOARD_PLANNERS, "compact_answers", *own.policies], replace(night, config=own)
         found = planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
     found.attrs["required"] = required
     return found
@@ -109,6 +110,7 @@ def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
     )
     assert len(days) == len(BOARD_PLANNERS)
     assert not days.duplicated().any(), days
+    assert (trials["usd_error_share"] > 0.05).all(), "also of planners without an hourly plan"
 
 
 @pytest.mark.parametrize("off", OFF)
@@ -123,9 +125,9 @@ def test_a_mechanism_that_is_switched_off_changes_the_day(trials: pd.DataFrame, 
 def test_who_answers_shows_in_the_quality_and_never_without_it(
     night: RunSettings, trials: pd.DataFrame
 ) -> None:
-    quality = trials.groupby("planner")["quality"].mean()[list(BOARD_PLANNERS)]
+    quality = trials.groupby("planner")["quality"].mean()[[*BOARD_PLANNERS, "compact_answers"]]
     routings = {name for name in quality.index if night.config.rules[name].answers}
-    assert routings == {"cascadia_hourly", "boute_hourly", "fleetcast"}
+    assert routings == {"cascadia_hourly", "boute_hourly", "fleetcast", "compact_answers"}
     best = quality["sageserve"]  # the largest llm answers all
     assert (quality[list(routings)] < best - 0.01).all()
     assert quality.drop(list(routings)).to_numpy() == pytest.approx(best, abs=2e-3)

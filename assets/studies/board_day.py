@@ -32,7 +32,6 @@ from fleetcast.models.world.config import CustomPolicy
 ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference of regret
 ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
 BACKLOG = "backlog_usd"  # metric: what the deferred requests that wait at midnight would cost
-SPENT_SQL = "select day, policy, llm, sum(usd) as usd from plans where trace = $trace group by all"
 MetricRow = dict[str, Any]
 Knobs = Mapping[str, Any]  # settings of a policy by field of CustomPolicy
 
@@ -130,14 +129,16 @@ def read_figures(
     lake, scope = settings.lake, {"trace": settings.trace}
     by_policy = {name: policy_metrics(lake, name, **scope, by_day=True) for name in policies}
     parts = lake.sql("reads/parts_of_cost.sql", **scope).to_pylist()
-    spent = lake.sql(SPENT_SQL, **scope).to_pylist()
     targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
 
     def figures(day: date, name: str) -> list[MetricRow]:
         metrics = [strip_row(row) for row in by_policy[name] if row["of_day"] == day]
-        of_policy = [row for row in spent if (row["day"], row["policy"]) == (day, name)]
-        if of_policy:
-            metrics.append({"metric": "usd_error_share", "value": usd_error_share(settings, of_policy)})
+        spent = [
+            {"llm": row["llm"], "usd": row["value"]}
+            for row in metrics
+            if row["metric"] == "usd" and row.get("llm", ALL_GROUPS) != ALL_GROUPS
+        ]
+        metrics.append({"metric": "usd_error_share", "value": usd_error_share(settings, spent)})
         metrics += [strip_row(row) for row in parts if (row["day"], row["policy"]) == (day, name)]
         return metrics + [
             {"metric": ATTAINED, "tier": row["tier"], "value": row["value"] / targets[row["tier"]]}

@@ -90,8 +90,8 @@ class ReplayConfig:
     tau_p_s: ReplaySeconds  # DPA: urgent when less than this is left to the first token's deadline
     tau_n_s: ReplaySeconds  # DPA: severely expired when the deadline is longer past than this
     route_utilisation_share: Share
-    scale_out_share: Share
-    scale_in_share: Share
+    scale_out_share: Annotated[float, Range(0, 10, is_above=True)]  # work may exceed what instances sustain
+    scale_in_share: Annotated[float, Range(0, 10)]
     cooldown_s: ReplaySeconds
     monitor_s: Annotated[float, Range(0.1, 3600)]
     niw_pull_one_share: Share

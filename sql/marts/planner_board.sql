@@ -11,7 +11,7 @@
 -- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
 -- fluid_usd = lower bound on the cost of any fleet: fractional instances that move at once (models/plan/cost_bounds.py); if the requested llms answer
 -- planned_usd = the planner's plan above the clairvoyant plan; below 0 where smaller llms answer
--- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
+-- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases, by what each llm cost
 -- kept_draws = number of resamples of the day's requests in which it meets the requirements; null without resamples
 -- low_usd = lower end of the cost: the lowest over the resamples
 -- high_usd = upper end of the cost: the highest over the resamples

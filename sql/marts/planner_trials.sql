@@ -10,7 +10,7 @@
 -- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
 -- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
 -- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
--- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
+-- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases, by what each llm cost
 select
     trace, day, variant as planner, any_value(labels['what']) as what, any_value(labels['ideas']) as ideas,
     resample::bigint as draw, knobs['capacity_share'] as capacity_share,
