@@ -500,6 +500,21 @@ def test_other_gpus_of_a_short_trace_save_what_their_own_advice_costs_less(tmp_p
     assert pool.gpus == 2, "the plan stays that of today's GPUs"
 
 
+@pytest.mark.parametrize(("usd", "missed"), [(8.0, (0, 0)), (8.0, (1, 0)), (8.0, (0, 1)), (10.0, (0, 0))])
+def test_other_gpus_save_only_where_both_attain_the_target(usd: float, missed: tuple[int, int]) -> None:
+    """The fleet is that of the largest hour: two regions together, each llm."""
+    counts = {"east": (1, 3), "west": (2, 1)}
+    hours = [
+        {"llm": "a", "gpus_per_instance": 2, "gpu": "l40s-48gb", "hour": hour, "instances": of_hour}
+        for of_region in counts.values()
+        for hour, of_hour in enumerate(of_region)
+    ]
+    plan, rented = {"usd": 10.0, "missed_hours": missed[0]}, {"usd": usd, "missed_hours": missed[1]}
+    found = next_day_plan.rented_saving(plan, rented | {"hours": hours})
+    saved = {"fleet": "4 x a@2xl40s-48gb", "usd": 2.0, "usd_low": None, "usd_high": None}
+    assert found == ({"gpu_type": saved} if usd < 10 and missed == (0, 0) else {})
+
+
 def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -> None:
     """As many instances as are replayed do not shorten a prompt of 20,000 tokens, of which one in ten is."""
     count = len(pd.read_csv(trace(tmp_path / "long.csv", 3, 300)))

@@ -28,7 +28,13 @@ from fleetcast.assets.studies.planner_board import best_candidate_before, group_
 from fleetcast.assets.studies.planner_search import PlannerSearch, required_attainment_ratio
 from fleetcast.models.plan.target_search import TargetTrial
 from fleetcast.models.world.config import CustomPolicy
-from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS, ablation_steps, own_candidates
+from fleetcast.models.world.planners import (
+    BOARD_PLANNERS,
+    IDEAS,
+    ablation_steps,
+    candidate_ideas,
+    own_candidates,
+)
 from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.pipelines.board_cli import show_ideas
 
@@ -205,6 +211,12 @@ def test_fleetcast_has_the_ideas_that_were_cheapest_on_the_day_before(
         best_candidate_before(night, night.config.trace.first_day + timedelta(days=1), Progress())
         == "all_ideas"
     )
+
+
+def test_compact_is_no_candidate_for_instances_that_only_decode() -> None:
+    apart, paired = load_settings("sageserve_legs"), load_settings("together")
+    assert planner_board.candidates_of_fleet(apart) == list(candidate_ideas())
+    assert planner_board.candidates_of_fleet(paired) == own_candidates()
 
 
 def trial(

@@ -80,7 +80,7 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
     before, last = day - timedelta(days=1), list(candidate_ideas())[-1]
     if not settings.history(before):
         return last
-    groups = group_equal_policies(settings, own_candidates())
+    groups = group_equal_policies(settings, candidates_of_fleet(settings))
     progress.say(f"choose fleetcast's planner by {before}")
     search = PlannerSearch.search_day(settings, before, list(groups), progress)
     with scratch_lake(settings) as scratch:
@@ -89,6 +89,13 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
         costs = {row["planner"]: row["total_usd"] for row in read_planner_board(scratch, before).to_pylist()}
     attained = [name for name in groups if costs.get(name) is not None]
     return min(attained, key=costs.__getitem__, default=last)
+
+
+def candidates_of_fleet(settings: RunSettings) -> list[str]:
+    """Return fleetcast's candidates for a fleet; compact is none where instances only decode, unpaired."""
+    has_decode = any(role == "decode" for _, role in settings.grid.services)
+    rules = settings.config.rules
+    return [name for name in own_candidates() if not (has_decode and rules[name].plan == "compact")]
 
 
 def with_own_planner(settings: RunSettings, candidate: str) -> RunSettings:
