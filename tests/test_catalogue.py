@@ -369,6 +369,14 @@ def test_invalid_settings_are_refused_before_work_begins(
     assert "\n" not in str(refused.value)
 
 
+def test_a_threshold_above_all_memory_needs_a_signal_of_work(data: Path, edit: Edit) -> None:
+    edit("config/office.toml", r"^scale_out_share = [^#\n]*", "scale_out_share = 1.1 ")
+    load(data)
+    edit("config/office.toml", r"^signal = [^#\n]*", 'signal = "memory" ')
+    with pytest.raises(ValueError, match=r"scale_out_share = 1\.1 of memory is never used.*Change it"):
+        load(data)
+
+
 def test_a_cold_start_takes_longer_where_the_weights_are_not_in_the_region() -> None:
     """SageServe 7.1: 10 minutes with the weights in the region, 2 hours without."""
     names = list(CATALOGUE.regions)

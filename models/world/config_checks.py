@@ -163,6 +163,11 @@ def check_config_figures(config: RunConfig, catalogue: Catalogue) -> None:
         ),
         (replay.scale_in_share < replay.scale_out_share, "[replay] needs scale_in_share < scale_out_share"),
         (
+            replay.scale_out_share <= 1 or replay.signal != "memory",
+            f"[replay] scale_out_share = {replay.scale_out_share} of memory is never used, only of work "
+            '(signal = "queue" or "both")',
+        ),
+        (
             replay.niw_pull_two_share <= replay.niw_pull_one_share,
             "[replay] needs niw_pull_two_share <= niw_pull_one_share",
         ),
