@@ -88,7 +88,9 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
         write_trials(scratch, "board", before, pa.concat_tables(rows))
         costs = {row["planner"]: row["total_usd"] for row in read_planner_board(scratch, before).to_pylist()}
     attained = [name for name in groups if costs.get(name) is not None]
-    return min(attained, key=costs.__getitem__, default=last)
+    best = min(attained, key=costs.__getitem__, default=last)
+    progress.say(f"fleetcast's planner is {best}: {settings.config.rules[best].what}")
+    return best
 
 
 def candidates_of_fleet(settings: RunSettings) -> list[str]:
