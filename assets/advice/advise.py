@@ -193,12 +193,8 @@ def compute_sections(
             background_compile.wait_for_compilation(progress_step)
     peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, types, peaks, progress)
-    if last is None and not pools:
-        deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
-    choices, rented, others = [deployments], None, dict[str, advice_config.SizedDeployment]()
+    choices, rented = [deployments], None
     whole = replace(settings, catalogue=catalogue)  # that of the config has profiles of its own GPUs only
-    if last is None and pools:
-        others = short_trace.cheapest_sized_deployments(whole, llms, types, progress)
     if last is not None:
         found = advice_pipeline.choose_deployments(whole, next_day, answers, llms, types, progress)
         if pools:
@@ -219,15 +215,17 @@ def compute_sections(
         )
         sections |= planned
     else:
-        sections |= short_trace_sections(settings_of, deployments, others, progress)
+        cheapest = short_trace.cheapest_sized_deployments(whole, llms, types, progress)
+        deployments = deployments if pools else cheapest
+        sections |= short_trace_sections(settings_of, deployments, cheapest, progress)
     settings = settings_of(deployments)
     if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
         sections["levels"] = data_sections.levels_section(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
-        known = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}
+        others = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}
         draws = 0 if last is None else missed["draws"]
-        missed["remedy"] = describe_remedy(settings, last, deployments, known, catalogue, office, draws)
+        missed["remedy"] = describe_remedy(settings, last, deployments, others, catalogue, office, draws)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
 
@@ -235,18 +233,19 @@ def compute_sections(
 def short_trace_sections(
     settings_of: Callable[[Deployments], RunSettings],
     deployments: Deployments,
-    others: Deployments,
+    cheapest: Deployments,
     progress: Progress,
 ) -> Numbers:
-    """Return the plan of a trace of less than two days, and what the deployments `others` would save."""
+    """Return the plan of a trace of less than two days, and what the deployments `cheapest` would save."""
 
-    def size_hours(chosen: Deployments, known: Deployments) -> Numbers:
-        settings = settings_of({**known, **chosen})  # a fleet may have llms that no request needs
+    def size_hours(chosen: Deployments) -> Numbers:
+        settings = settings_of(chosen)
         sizes = short_trace.size_hours(settings, chosen, progress)
         return next_day_plan.sized_hours_section(settings, sizes, chosen)
 
-    plan = size_hours(deployments, {})
-    rented = size_hours(others, deployments) if others else plan
+    plan = size_hours(deployments)
+    # A fleet may have llms that no request needs.
+    rented = plan if cheapest is deployments else size_hours({**deployments, **cheapest})
     return {"tomorrow": plan, "split": next_day_plan.rented_saving(plan, rented)}
 
 
