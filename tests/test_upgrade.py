@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from earlier_lake import NIGHT, POLICIES, TRACE, unpack_lake
@@ -34,6 +35,18 @@ def test_every_table_and_mart_of_an_earlier_lake_can_be_read(lake: Lake) -> None
     board = lake.sql(f"from scoreboard where trace = '{TRACE}' and day = date '{NIGHT}'").to_pylist()
     assert len(board) >= POLICIES
     assert all(row["usd"] > 0 and row["ttft_p95_s"] is not None for row in board)
+
+
+def test_views_are_published_with_the_columns_of_later_files(lake: Lake) -> None:
+    def published_columns() -> list[str]:
+        with duckdb.connect(str(lake.publish()), read_only=True) as con:
+            return con.sql("from scorecard").columns
+
+    before = published_columns()
+    later = lake.read("scorecard", day=NIGHT).drop_columns(["trace", "day"])
+    later = later.append_column("of_later_release", later["requests"])
+    lake.write("scorecard", later, trace=TRACE, day=NIGHT + timedelta(days=1))
+    assert {*published_columns()} - {*before} == {"of_later_release"}
 
 
 @pytest.mark.parametrize("table", OLD_NAMES)

@@ -349,6 +349,10 @@ def test_parameters_that_are_not_given_are_null(lake):
     assert lake.sql(query, trace="other", day=DAY)["n"].to_pylist() == [0]
 
 
+def one_empty_row(table: str) -> pa.Table:
+    return pa.table({field.name: pa.nulls(1, field.type) for field in SCHEMAS[table]})
+
+
 def test_published_file_documents_its_columns(lake):
     lake.write("requests", requests(2), **PARTITION)
     with duckdb.connect(str(lake.publish()), read_only=True) as reader:
@@ -369,11 +373,42 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
     assert not leftover.exists()
     with duckdb.connect(str(path), read_only=True) as reader:
         lake.write("requests", requests(3), trace="t", day=date(2025, 7, 2))
-        lake.publish()
+        lake.write("silences", one_empty_row("silences"), trace="t")
+        before = path.stat().st_ino
+        assert lake.publish().stat().st_ino != before
         assert reader.execute("select count(*) from requests").fetchall() == [(5,)]
     with duckdb.connect(str(path), read_only=True) as reader:
         assert reader.execute("select count(*) from demand_by(15)").fetchall() == [(0,)]
     assert [name for name in files(lake) if ".scratch" in name] == []
+
+
+def test_views_that_have_not_changed_are_not_published_again(lake, monkeypatch):
+    """They change with the first file of a table, with sql/, and with the version of DuckDB."""
+
+    def published_file() -> int:
+        return lake.publish().stat().st_ino
+
+    lake.write("requests", requests(2), **PARTITION)
+    first = published_file()
+    lake.write("requests", requests(3), trace="t", day=date(2025, 7, 2))
+    assert published_file() == first
+    lake.write("silences", one_empty_row("silences"), trace="t")
+    second = published_file()
+    assert second != first
+    sql_folder = lake.root.parent / "sql"
+    shutil.copytree(warehouse.SQL, sql_folder)
+    header = sql_folder / "tables" / "requests.sql"
+    header.write_text(header.read_text().replace("requests: ", "requests: the ", 1))
+    monkeypatch.setattr(warehouse, "SQL", sql_folder)
+    third = published_file()
+    assert third != second
+    monkeypatch.setattr(duckdb, "__version__", "0")
+    fourth = published_file()
+    assert fourth != third
+    (lake.root / "warehouse.duckdb").write_bytes(b"no database")
+    assert published_file() != fourth
+    with duckdb.connect(str(lake.root / "warehouse.duckdb"), read_only=True) as reader:
+        assert reader.execute("select count(*) from requests").fetchall() == [(5,)]
 
 
 def test_who_publishes_later_lists_the_tables_later(lake):

@@ -7,6 +7,7 @@ through the views of warehouse.duckdb, which can be deleted and published again 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +36,7 @@ from fleetcast.assets.lake.read_only_query import parse_read_only_query
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.shared_columns import renamed_column_hint
 from fleetcast.assets.lake.sql_docs import comment_statements
-from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_files import LakeVersionError, TableFiles
 from fleetcast.assets.lake.table_queries import empty_table_query, table_rows_query
@@ -45,6 +46,7 @@ __all__ = ["LAKE_VERSION", "Connection", "Lake", "LakeError", "LakeVersionError"
 RESULT_BATCH_ROWS = 100_000  # rows per batch of a result
 ALLOW_REMEDY = "A query reads files of the lake, and of a folder that you name with --allow FOLDER."
 STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads
+DIGEST_MACRO = "digest_of_views"  # of the published file
 
 
 class Lake(TableFiles):
@@ -188,6 +190,7 @@ class Lake(TableFiles):
     def publish(self) -> LakePath:
         """Build warehouse.duckdb (views only), move it into place, and remove the scratch of killed runs.
 
+        On a disk it is built only if its views have changed: if a table has its first files, or sql/ changes.
         A process that lists the tables later must also write later, else it would hide new tables. On a disk
         one process publishes at a time. In a bucket the file is put only if it has not changed since before
         the tables were listed; else they are listed again.
@@ -195,8 +198,10 @@ class Lake(TableFiles):
         target = self.root / "warehouse.duckdb"
         store.sweep_scratch_folders(self.root)
         if isinstance(target, Path):
-            with store.exclusive_lock(target.with_name(".publishing")), self.replacing(target) as temporary:
-                self._write_views(temporary)
+            with store.exclusive_lock(target.with_name(".publishing")):
+                if _read_digest(target) != self._views_digest():
+                    with self.replacing(target) as temporary:
+                        self._write_views(temporary)
             return target
         while True:
             before = store.change_tag(target)
@@ -210,5 +215,27 @@ class Lake(TableFiles):
                 return target
 
     def _write_views(self, file: Path) -> None:
+        digest = self._views_digest()  # before the tables are listed: a later table changes it
         with self.connect(file, storage_compatibility_version=STORAGE_VERSION) as con:
+            con.execute(f"create macro {DIGEST_MACRO}() as '{digest}'")
             con.execute(";\n".join(["begin", *comment_statements(view_columns(con)), "commit"]))
+
+    def _views_digest(self) -> str:
+        """Return a digest of what the published views and their comments are made from."""
+        recipes, tables = find_needed(self, None)
+        filled = store.folders_with_rows(self.root, tables)
+        rows = {table: table_rows_query(table, self.path(table, "*")) for table in tables if table in filled}
+        with open_duckdb(self.root) as con:  # a table without a schema has the columns of its files
+            columns = [str(con.sql(rows[table]).description) for table in rows if table not in SCHEMAS]
+        names = [path.name for path in recipes]
+        texts = [path.read_text("utf-8") for path in sorted(SQL.glob("*/*.sql"))]
+        parts = [duckdb.__version__, STORAGE_VERSION, *rows.values(), *columns, *names, *texts]
+        return sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _read_digest(database: Path) -> str:
+    """Return the digest of the views of a published file; empty if it has none, as one of an old release."""
+    with contextlib.suppress(duckdb.Error), duckdb.connect(str(database), read_only=True) as con:
+        ((digest,),) = con.execute(f"select {DIGEST_MACRO}()").fetchall()
+        return str(digest)
+    return ""

@@ -212,8 +212,16 @@ silent as (
 
 -- If the source's clock is coarse, gaps between arrivals and the peak of a second are artefacts of the clock.
 instants as (
-    select file, epoch_us(arrived_at) - min(epoch_us(arrived_at)) over (partition by file) as since_us
+    select file, epoch_us(arrived_at) - first_us as since_us
     from logged
+    inner join (select file, min(epoch_us(arrived_at)) as first_us from logged group by file) as firsts using (file)
+),
+
+whole_seconds as (  -- most clocks are finer, and their requests need no look at each grid
+    select file
+    from instants
+    group by file
+    having bool_and(since_us % 1000000 = 0)
 ),
 
 gridded as (
@@ -223,6 +231,7 @@ gridded as (
     from (
         select file, seconds, count(*) as requests
         from instants
+        semi join whole_seconds using (file)
         cross join (values (1), (2), (3), (4), (5), (6), (10), (12), (15), (20), (30), (60)) as grids (seconds)
         group by file, seconds
         having bool_and(since_us % (1000000 * seconds) = 0) and count(distinct since_us) >= 100
