@@ -383,7 +383,7 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
 
 
 def test_views_that_have_not_changed_are_not_published_again(lake, monkeypatch):
-    """They change with the first file of a table, with sql/, and with the version of DuckDB."""
+    """They change with the first file of a table, with sql/, and with versions of DuckDB and its files."""
 
     def published_file() -> int:
         return lake.publish().stat().st_ino
@@ -405,8 +405,11 @@ def test_views_that_have_not_changed_are_not_published_again(lake, monkeypatch):
     monkeypatch.setattr(duckdb, "__version__", "0")
     fourth = published_file()
     assert fourth != third
+    monkeypatch.setattr(warehouse, "STORAGE_VERSION", "v1.4.0")
+    fifth = published_file()
+    assert fifth != fourth
     (lake.root / "warehouse.duckdb").write_bytes(b"no database")
-    assert published_file() != fourth
+    assert published_file() != fifth
     with duckdb.connect(str(lake.root / "warehouse.duckdb"), read_only=True) as reader:
         assert reader.execute("select count(*) from requests").fetchall() == [(5,)]
 

@@ -222,14 +222,11 @@ class Lake(TableFiles):
 
     def _views_digest(self) -> str:
         """Return a digest of what the published views and their comments are made from."""
-        recipes, tables = find_needed(self, None)
+        _, tables = find_needed(self, None)
         filled = store.folders_with_rows(self.root, tables)
-        rows = {table: table_rows_query(table, self.path(table, "*")) for table in tables if table in filled}
-        with open_duckdb(self.root) as con:  # a table without a schema has the columns of its files
-            columns = [str(con.sql(rows[table]).description) for table in rows if table not in SCHEMAS]
-        names = [path.name for path in recipes]
+        rows = [table_rows_query(table, self.path(table, "*")) for table in tables if table in filled]
         texts = [path.read_text("utf-8") for path in sorted(SQL.glob("*/*.sql"))]
-        parts = [duckdb.__version__, STORAGE_VERSION, *rows.values(), *columns, *names, *texts]
+        parts = [duckdb.__version__, STORAGE_VERSION, *rows, *texts]
         return sha256("\0".join(parts).encode()).hexdigest()
 
 
