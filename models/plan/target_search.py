@@ -29,7 +29,7 @@ def next_point(
     """Return the capacity share of the next trial; None where the crossing is found or out of range.
 
     The search goes from `first` by steps until both sides of the target are known, then bisects. It does not
-    interpolate, because the curve may have jumps.
+    interpolate, because the curve may have jumps, and goes on where the trial that fails costs more.
     """
     meeting = [trial for trial in trials if trial.attained >= target]
     failing = [trial for trial in trials if trial.attained < target]
@@ -46,7 +46,7 @@ def next_point(
     low, high = max(meeting), min(failing)
     if (
         high.capacity_share <= NEAR_POINT_RATIO * low.capacity_share
-        or low.cost - high.cost <= near_share * high.cost
+        or abs(low.cost - high.cost) <= near_share * high.cost  # a miss that costs more may be a jump
     ):
         return None
     return sqrt(low.capacity_share * high.capacity_share)
