@@ -57,9 +57,9 @@ def board_command(
 ) -> None:
     """Compare what each planner costs on a planned day at the same SLO attainment. Takes minutes.
 
-    For each planner, it searches the capacity share (the utilisation target of its plans) at which
-    every tier reaches its SLO target. If some planner cannot reach a target on that day, the required
-    fraction is the best value of the weakest planner.
+    For each planner, it searches the capacity share (the utilisation target of its plans), or the
+    thresholds of a rule without a plan, at which every tier reaches its SLO target. If some planner cannot
+    reach a target on that day, the required fraction is the best value of the weakest planner.
 
         fleetcast nightly --config together && fleetcast board
 

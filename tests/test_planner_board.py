@@ -36,6 +36,7 @@ from fleetcast.models.world.planners import (
     own_candidates,
 )
 from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.board_cli import show_ideas
 
 DAY = date(2025, 7, 3)
@@ -143,6 +144,28 @@ def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
     planned_usd = trials.set_index("planner")["foresight_usd"]
     assert planned_usd["boute_hourly"] < planned_usd["sageserve"]
     assert planned_usd["cascadia_hourly"] != planned_usd["sageserve"]
+
+
+def test_a_rule_without_a_plan_is_searched_by_its_thresholds(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger factor of them holds fewer instances; with equal ones every trial would be the same day."""
+    factors = [0.05, 1.2]
+
+    def each_once(rows_searched: list[TargetTrial], *_: float) -> float | None:
+        return factors[len(rows_searched)] if len(rows_searched) < len(factors) else None
+
+    monkeypatch.setattr(plans, "measure_capacities", measured)
+    monkeypatch.setattr(experiment, "next_point", each_once)
+    names = ["reactive", "hpa", "llumnix"]
+    found = planner_board.try_planners(night, DAY, names, False, Progress()).to_pandas()
+    assert found["capacity_share"].isna().all()
+    found = found.sort_values("factor").groupby("planner")
+    assert found["factor"].agg(list).to_dict() == dict.fromkeys(names, factors)
+    for name, held in found["gpu_hours"].agg(list).items():
+        assert held[0] > held[1] > 0, name
+    with pytest.raises(ConfigError, match=r"^boute: it holds .* no knob to search\. Leave it out\."):
+        planner_board.try_planners(night, DAY, ["boute"], False, Progress())
 
 
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

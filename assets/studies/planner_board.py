@@ -1,11 +1,12 @@
 """Compare planners on one leaderboard: each plans a day and is replayed, until all attain the same.
 
 Costs compare only at equal attainment. The larger the capacity share of a plan, the less a day costs and the
-more requests miss. For each planner a search finds the share at which every tier attains its target, on the
-same requests, GPUs and prices. If no planner attains all targets, the required fraction of each target is the
-best value of the weakest planner. The quality that [quality] requires must be kept as well. The mart
-planner_board compares the planners there; idea_worth shows what each idea of fleetcast's planner saves.
-Resamples of the day's requests, each searched likewise, show how much of a difference is chance.
+more requests miss. So it is with the thresholds of a rule without a plan (models/world/knobs.py). For each
+planner a search finds the knob at which every tier attains its target, on the same requests, GPUs and prices.
+If no planner attains all targets, the required fraction of each target is the best value of the weakest
+planner. The quality that [quality] requires must be kept as well. The mart planner_board compares the
+planners there; idea_worth shows what each idea of fleetcast's planner saves. Resamples of the day's requests,
+each searched likewise, show how much of a difference is chance.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from fleetcast.assets.studies.planner_search import PlannerSearch
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, candidate_ideas, own_candidates
 from fleetcast.models.world.policies import PolicySpec
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FLEETCAST_PLANNER = "fleetcast"
 MAX_DRAWS = 100
@@ -42,7 +43,7 @@ def try_planners(
     LakeError
         The day has no plans.
     ConfigError
-        An unknown planner.
+        An unknown planner, or one without a knob.
     ValueError
         Fewer draws than 0 or more than MAX_DRAWS.
     """
@@ -51,6 +52,11 @@ def try_planners(
     require_day(settings.lake, "plans", settings.trace, day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
+        if settings.config.rules[name].plan == "standing":
+            raise ConfigError(
+                f"{name}: it holds the instances of its plan of model routing all day, so it has no knob to "
+                "search. Leave it out. boute_hourly and cascadia_hourly plan by the hour."
+            )
     planners = list(names or BOARD_PLANNERS)
     if FLEETCAST_PLANNER in planners:
         settings = with_own_planner(settings, best_candidate_before(settings, day, progress))

@@ -21,6 +21,7 @@ from fleetcast.assets.studies.board_day import (
 from fleetcast.assets.studies.experiment import INPUT_TABLES, TUNED, KnobSearch, Variant, scratch_lake
 from fleetcast.assets.studies.resamples import write_resampled_day
 from fleetcast.models.plan.target_search import POINT_STEP, TargetTrial
+from fleetcast.models.world.knobs import factor_settings
 from fleetcast.models.world.planners import ablation_steps
 
 BOARD_NEAR_SHARE = 0.005  # the search ends when costs on both sides of the target differ by less
@@ -94,14 +95,15 @@ class PlannerSearch(KnobSearch):
         while points := self.points(names):
             self.replay_round(points)
 
-    def replay_round(self, shares: Mapping[str, float]) -> None:
-        """Plan and replay each planner at its capacity share."""
-        quality = dict[str, float | None]()
-        found = self.board_day.replay({name: {"capacity_share": share} for name, share in shares.items()})
-        for name, share in shares.items():
+    def replay_round(self, factors: Mapping[str, float]) -> None:
+        """Plan and replay each planner at a factor of its knob (models/world/knobs.py)."""
+        quality, rules = dict[str, float | None](), self.settings.config.rules
+        knobs = {name: factor_settings(rules[name], factor) for name, factor in factors.items()}
+        found = self.board_day.replay(knobs)
+        for name, factor in factors.items():
             figures = found[name]
-            self.found[name].append((share, figures))
-            trial = TargetTrial(share, total_usd(figures), worst_attained_ratio(figures))
+            self.found[name].append((factor, figures))
+            trial = TargetTrial(factor, total_usd(figures), worst_attained_ratio(figures))
             self.knob_trials[name].append(trial)
             quality[name] = totals_by_metric(figures).get("quality")
         self._raise_quality(quality)
@@ -140,11 +142,12 @@ class PlannerSearch(KnobSearch):
         ]
         labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
         tables = []
-        for share, figures in self.found[name]:
+        for factor, figures in self.found[name]:
             tiers = [figure["tier"] for figure in figures if figure["metric"] == ATTAINED]
             strictest = self.settings.catalogue.strictest_tier(tiers) or ""
             variant = Variant(
-                *(twin, self.settings, self.day, twin, {"capacity_share": share}),
+                *(twin, self.settings, self.day, twin),
+                knobs={"factor": factor, **factor_settings(rules[twin], factor)},
                 labels={**labels, "tier": strictest},
                 resample=self.draw,
                 purpose=TUNED,

@@ -30,7 +30,9 @@ class Reading(NamedTuple):
         return {**self.settings, **factor_settings(rule, factor, self.scale_in_share)}
 
 
-def factor_settings(rule: PolicySpec, factor: float, scale_in_share: float) -> dict[str, float]:
+def factor_settings(
+    rule: PolicySpec, factor: float, scale_in_share: float = SCALE_IN_SHARE
+) -> dict[str, float]:
     """Return the values of a policy's knob: the shipped ones times `factor`, or divided by it.
 
     The knob is the capacity share of a plan or a reactive correction, the two thresholds of a reactive rule,

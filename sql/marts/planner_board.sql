@@ -37,7 +37,7 @@ kept as (
     select *
     from scored
     where is_in_time and is_good
-    qualify row_number() over (partition by trace, day, draw, planner order by total_usd, capacity_share) = 1
+    qualify row_number() over (partition by trace, day, draw, planner order by total_usd, factor) = 1
 ),
 
 compared as (
@@ -61,7 +61,7 @@ redrawn as (
         min(compared.over_fleetcast_share) as low_over_fleetcast_share,
         max(compared.over_fleetcast_share) as high_over_fleetcast_share
     from scored
-    left join compared using (trace, day, draw, planner, capacity_share)
+    left join compared using (trace, day, draw, planner, factor)
     where draw > 0
     group by all
 ),
@@ -92,7 +92,7 @@ planners as (
 
 select
     planners.trace, planners.day, planners.planner, planners.what, planners.ideas,
-    found.total_usd, found.usd, found.backlog_usd, found.gpu_hours, found.capacity_share,
+    found.total_usd, found.usd, found.backlog_usd, found.gpu_hours, found.factor, found.capacity_share,
     planners.required_ratio, found.worst_tier, found.attained_ratio, found.quality,
     found.ttft_p95_s, found.tpot_p95_s, found.e2e_p95_s,
     found.fluid_usd, found.constraint_usd, found.routing_usd, found.planned_usd, found.boot_usd, found.scaling_usd,

@@ -1,5 +1,5 @@
--- planner_trials: cost and attainment of a day under each planner, by capacity share; a view over trials for one release.
--- grain: trace, day, draw, planner, capacity_share
+-- planner_trials: cost and attainment of a day under each planner, by its knob; a view over trials for one release.
+-- grain: trace, day, draw, planner, factor
 -- reads: trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
 -- trace = name of the trace
@@ -13,7 +13,8 @@
 -- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases, by what each llm cost
 select
     trace, day, variant as planner, any_value(labels['what']) as what, any_value(labels['ideas']) as ideas,
-    resample::bigint as draw, knobs['capacity_share'] as capacity_share,
+    resample::bigint as draw, coalesce(knobs['factor'], knobs['capacity_share']) as factor,
+    any_value(knobs['capacity_share'])                              as capacity_share,
     max(value) filter (where metric = 'usd')                        as usd,
     max(value) filter (where metric = 'backlog_usd')                   as backlog_usd,
     max(value) filter (where metric = 'gpu_hours')                  as gpu_hours,
@@ -36,4 +37,4 @@ select
     max(value) filter (where metric = 'usd_error_share')            as usd_error_share
 from trials
 where experiment = 'board' and llm = 'all'
-group by trace, day, variant, resample, knobs['capacity_share']
+group by trace, day, variant, resample, coalesce(knobs['factor'], knobs['capacity_share'])
