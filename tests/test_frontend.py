@@ -69,6 +69,7 @@ CURRENT = {
     "office",
     "office_large",
     "together",
+    "together_rules",
     "azure",
     "weeks",
     "weeks_slow",
