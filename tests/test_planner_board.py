@@ -168,6 +168,21 @@ def test_a_rule_without_a_plan_is_searched_by_its_thresholds(
         planner_board.try_planners(night, DAY, ["boute"], False, Progress())
 
 
+def test_the_fleet_for_rules_without_a_plan_has_one_more_minimum_and_nothing_else() -> None:
+    """Its config repeats the pools of together."""
+
+    def pools(config: str) -> dict[tuple[str, ...], tuple[Any, ...]]:
+        rows = load_settings(config).grid.pools
+        keys = [tuple(map(str, (row.kind, row.region, row.role, row.team))) for row in rows]
+        assert len({*keys}) == len(keys)
+        sizes = [(row.min_instances, row.max_instances, row.instances_at_start) for row in rows]
+        return dict(zip(keys, sizes, strict=True))
+
+    own, base = pools("together_rules"), pools("together")
+    assert own.keys() == base.keys()
+    assert [(base[key], own[key]) for key in own if own[key] != base[key]] == [((0, 40, 8), (1, 40, 8))]
+
+
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(ablation_steps())}
     rows = [

@@ -97,9 +97,8 @@ class PlannerSearch(KnobSearch):
 
     def replay_round(self, factors: Mapping[str, float]) -> None:
         """Plan and replay each planner at a factor of its knob (models/world/knobs.py)."""
-        quality, rules = dict[str, float | None](), self.settings.config.rules
-        knobs = {name: factor_settings(rules[name], factor) for name, factor in factors.items()}
-        found = self.board_day.replay(knobs)
+        quality = dict[str, float | None]()
+        found = self.board_day.replay({name: self._knobs(name, factor) for name, factor in factors.items()})
         for name, factor in factors.items():
             figures = found[name]
             self.found[name].append((factor, figures))
@@ -107,6 +106,9 @@ class PlannerSearch(KnobSearch):
             self.knob_trials[name].append(trial)
             quality[name] = totals_by_metric(figures).get("quality")
         self._raise_quality(quality)
+
+    def _knobs(self, name: str, factor: float) -> dict[str, float]:
+        return factor_settings(self.settings.config.rules[name], factor)
 
     def _raise_quality(self, found: Mapping[str, float | None]) -> None:
         """Plan routings with too low a quality again for more, and restart the search of their planners."""
@@ -146,8 +148,11 @@ class PlannerSearch(KnobSearch):
             tiers = [figure["tier"] for figure in figures if figure["metric"] == ATTAINED]
             strictest = self.settings.catalogue.strictest_tier(tiers) or ""
             variant = Variant(
-                *(twin, self.settings, self.day, twin),
-                knobs={"factor": factor, **factor_settings(rules[twin], factor)},
+                twin,
+                self.settings,
+                self.day,
+                policy=twin,
+                knobs={"factor": factor, **self._knobs(name, factor)},
                 labels={**labels, "tier": strictest},
                 resample=self.draw,
                 purpose=TUNED,

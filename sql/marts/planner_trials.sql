@@ -37,4 +37,4 @@ select
     max(value) filter (where metric = 'usd_error_share')            as usd_error_share
 from trials
 where experiment = 'board' and llm = 'all'
-group by trace, day, variant, resample, coalesce(knobs['factor'], knobs['capacity_share'])
+group by all
