@@ -23,19 +23,16 @@ used as (
     from fleet_hours
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and serving_s > 0
     group by trace, day, policy, llm, served_region, hour_start
-),
-
--- The requests of a region are compared with its own instances, which serve most of them.
-blind as (
-    select
-        trace, day, policy, llm, region,
-        count(*) as hours,
-        max(kv_utilisation_share) as kv_utilisation_share,
-        sum(missed) / sum(requests) as missed_share
-    from late
-    inner join used using (trace, day, policy, llm, region, hour_start)
-    where kv_utilisation_share < $scale_in_share
-    group by trace, day, policy, llm, region
 )
 
-select * from blind
+-- The requests of a region are compared with its own instances, which serve most of them.
+
+select
+    trace, day, policy, llm, region,
+    count(*) as hours,
+    max(kv_utilisation_share) as kv_utilisation_share,
+    sum(missed) / sum(requests) as missed_share
+from late
+inner join used using (trace, day, policy, llm, region, hour_start)
+where kv_utilisation_share < $scale_in_share
+group by trace, day, policy, llm, region

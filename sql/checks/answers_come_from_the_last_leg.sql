@@ -19,15 +19,11 @@ finished_requests as (
     where
         trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and status = 'finished' and legs > 1
-),
-
-offending as (
-    select * from finished_requests
-    left join last_legs using (trace, day, policy, request_id)
-    where
-        served_llm is distinct from last_llm
-        or instance is distinct from last_instance
-        or coalesce(abs(ended_s - last_ended_s) > 1e-6, true)
 )
 
-select * from offending
+select * from finished_requests
+left join last_legs using (trace, day, policy, request_id)
+where
+    served_llm is distinct from last_llm
+    or instance is distinct from last_instance
+    or coalesce(abs(ended_s - last_ended_s) > 1e-6, true)

@@ -37,14 +37,10 @@ compared as (
     from arrived
     full join demanded using (trace, day, region, llm, tier, app)
     where (trace, day) in (select (trace, day) from demanded)
-),
-
-offending as (
-    select * from compared
-    where
-        requests_arrived is distinct from requests_in_demand
-        or input_tokens_arrived is distinct from input_tokens_in_demand
-        or output_tokens_arrived is distinct from output_tokens_in_demand
 )
 
-select * from offending
+select * from compared
+where
+    requests_arrived is distinct from requests_in_demand
+    or input_tokens_arrived is distinct from input_tokens_in_demand
+    or output_tokens_arrived is distinct from output_tokens_in_demand

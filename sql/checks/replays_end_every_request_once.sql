@@ -30,15 +30,11 @@ ended as (
         count(*) - count_if(is_sound) as unsound
     from checked
     group by trace, day, policy
-),
-
-offending as (
-    select trace, day, policy, requests, ends, arrived.ids = ended.ids as are_the_same, unsound
-    from ended
-    left join arrived using (trace, day)
-    where requests is distinct from ends
-        or arrived.ids is distinct from ended.ids
-        or unsound > 0
 )
 
-select * from offending
+select trace, day, policy, requests, ends, arrived.ids = ended.ids as are_the_same, unsound
+from ended
+left join arrived using (trace, day)
+where requests is distinct from ends
+    or arrived.ids is distinct from ended.ids
+    or unsound > 0

@@ -7,11 +7,7 @@ with counted as (
     from requests
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     group by trace, request_id
-),
-
-offending as (
-    select * from counted
-    where requests > 1
 )
 
-select * from offending
+select * from counted
+where requests > 1

@@ -2,24 +2,21 @@
 -- grain: trace, request_id
 -- reads: requests
 -- units: tokens, seconds; $tiers: those of the catalogue; without it any name is valid
-with offending as (
-    select *
-    from requests
-    where
-        trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-        and not coalesce(
-            arrived_at::date = day
-            and request_id is not null
-            and region <> ''
-            and llm <> ''
-            and tier <> '' and coalesce(list_contains($tiers::varchar[], tier), true)
-            and app <> ''
-            and source <> ''
-            and input_tokens >= 1
-            and output_tokens >= 1
-            and deadline_s > 0,
-            false
-        )
-)
 
-select * from offending
+select *
+from requests
+where
+    trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+    and not coalesce(
+        arrived_at::date = day
+        and request_id is not null
+        and region <> ''
+        and llm <> ''
+        and tier <> '' and coalesce(list_contains($tiers::varchar[], tier), true)
+        and app <> ''
+        and source <> ''
+        and input_tokens >= 1
+        and output_tokens >= 1
+        and deadline_s > 0,
+        false
+    )

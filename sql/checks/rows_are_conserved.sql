@@ -30,14 +30,10 @@ counted as (
     left join kept using (trace, file)
     left join refused using (trace, file)
     where trace = coalesce($trace, trace)
-),
-
-offending as (
-    select * from counted
-    where
-        rows_in <> rows_kept + rows_quarantined
-        or rows_kept <> found_kept
-        or rows_quarantined <> found_quarantined
 )
 
-select * from offending
+select * from counted
+where
+    rows_in <> rows_kept + rows_quarantined
+    or rows_kept <> found_kept
+    or rows_quarantined <> found_quarantined

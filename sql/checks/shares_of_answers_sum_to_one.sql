@@ -13,15 +13,11 @@ summed as (
     select trace, question, plan, sum(share) as final_answer_share
     from shares
     group by trace, question, plan
-),
-
-offending as (
-    select trace, question, plan, final_answer_share
-    from quality_plans
-    left join summed using (trace, question, plan)
-    where
-        trace = coalesce($trace, trace)
-        and coalesce(abs(final_answer_share - 1) > 1e-6, true)
 )
 
-select * from offending
+select trace, question, plan, final_answer_share
+from quality_plans
+left join summed using (trace, question, plan)
+where
+    trace = coalesce($trace, trace)
+    and coalesce(abs(final_answer_share - 1) > 1e-6, true)

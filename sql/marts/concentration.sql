@@ -27,18 +27,14 @@ ranked as (
         count(*) over (partition by trace, of_what) as members,
         requests / sum(requests) over (partition by trace, of_what) as share
     from members
-),
-
-summarised as (
-    select
-        trace, of_what,
-        any_value(members) as members,
-        max(share) as top_share,
-        sum(share) filter (where place <= greatest(members // 10, 1)) as top_tenth_share,
-        1 / sum(share * share) as effective_members,
-        sum(share * (members + 1 - 2 * place)) / any_value(members) as gini
-    from ranked
-    group by trace, of_what
 )
 
-select * from summarised
+select
+    trace, of_what,
+    any_value(members) as members,
+    max(share) as top_share,
+    sum(share) filter (where place <= greatest(members // 10, 1)) as top_tenth_share,
+    1 / sum(share * share) as effective_members,
+    sum(share * (members + 1 - 2 * place)) / any_value(members) as gini
+from ranked
+group by trace, of_what

@@ -102,33 +102,29 @@ matched as (
     left join reached using (trace, day, method)
     left join least using (trace, day)
     window of_day as (partition by trace, day)
-),
-
-compared as (
-    select
-        trace,
-        day,
-        method,
-        tier,
-        matched_share,
-        gpu_hours,
-        noise_share,
-        failure_reason,
-        usd,
-        fluid_usd,
-        constraint_usd,
-        truth_usd - constraint_usd - fluid_usd as routing_usd,
-        usd - boot_usd - truth_usd as forecast_usd,
-        boot_usd,
-        gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,
-        1 - gpu_hours / max(gpu_hours) filter (where method = 'last_value') over of_day
-            as saved_on_last_value_share,
-        1 - gpu_hours / max(gpu_hours) filter (where method = 'seasonal_naive') over of_day
-            as saved_on_seasonal_naive_share,
-        as_planned_attainment_share,
-        as_planned_gpu_hours
-    from matched
-    window of_day as (partition by trace, day)
 )
 
-select * from compared
+select
+    trace,
+    day,
+    method,
+    tier,
+    matched_share,
+    gpu_hours,
+    noise_share,
+    failure_reason,
+    usd,
+    fluid_usd,
+    constraint_usd,
+    truth_usd - constraint_usd - fluid_usd as routing_usd,
+    usd - boot_usd - truth_usd as forecast_usd,
+    boot_usd,
+    gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,
+    1 - gpu_hours / max(gpu_hours) filter (where method = 'last_value') over of_day
+        as saved_on_last_value_share,
+    1 - gpu_hours / max(gpu_hours) filter (where method = 'seasonal_naive') over of_day
+        as saved_on_seasonal_naive_share,
+    as_planned_attainment_share,
+    as_planned_gpu_hours
+from matched
+window of_day as (partition by trace, day)

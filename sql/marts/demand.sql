@@ -16,21 +16,17 @@ with arrivals as (
         date_trunc('minute', arrived_at) as bucket_start
     from requests
     where trace = $trace and day = $day::date
-),
-
-summed as (
-    select
-        region,
-        llm,
-        tier,
-        app,
-        bucket_start,
-        count(*)                   as requests,
-        sum(input_tokens)::bigint  as input_tokens,
-        sum(output_tokens)::bigint as output_tokens
-    from arrivals
-    group by region, llm, tier, app, bucket_start
 )
 
-select * from summed
+select
+    region,
+    llm,
+    tier,
+    app,
+    bucket_start,
+    count(*)                   as requests,
+    sum(input_tokens)::bigint  as input_tokens,
+    sum(output_tokens)::bigint as output_tokens
+from arrivals
+group by region, llm, tier, app, bucket_start
 order by bucket_start, region, llm, tier, app

@@ -24,24 +24,20 @@ needed as (
     from plans
     where policy = 'clairvoyant'
     window endpoint as (partition by trace, day, hour_start, llm, role, served_region)
-),
-
-joined as (
-    select
-        trace, day, counted.policy, llm, role, served_region, gpu, gpus_per_instance, hour_start,
-        gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
-        gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
-        gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,
-        gpu_hours(donated_s, gpus_per_instance) as donated_gpu_hours,
-        gpu_hours(booting_s, gpus_per_instance) as wasted_gpu_hours,
-        paid_gpu_hours,
-        usd(paid_gpu_hours, usd_per_gpu_hour) as usd,
-        usd(gpu_hours(booting_s, gpus_per_instance), usd_per_gpu_hour) as boot_usd,
-        kv_utilisation_share,
-        paid_gpu_hours as held_gpus,
-        needed.instances * gpus_per_instance as needed_gpus
-    from counted
-    left join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
 )
 
-select * from joined
+select
+    trace, day, counted.policy, llm, role, served_region, gpu, gpus_per_instance, hour_start,
+    gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
+    gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
+    gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,
+    gpu_hours(donated_s, gpus_per_instance) as donated_gpu_hours,
+    gpu_hours(booting_s, gpus_per_instance) as wasted_gpu_hours,
+    paid_gpu_hours,
+    usd(paid_gpu_hours, usd_per_gpu_hour) as usd,
+    usd(gpu_hours(booting_s, gpus_per_instance), usd_per_gpu_hour) as boot_usd,
+    kv_utilisation_share,
+    paid_gpu_hours as held_gpus,
+    needed.instances * gpus_per_instance as needed_gpus
+from counted
+left join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)

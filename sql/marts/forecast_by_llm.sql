@@ -2,15 +2,12 @@
 -- grain: trace, day, method, llm, bucket_start
 -- reads: forecasts
 -- units: *_per_s input tokens per second, mean over the bucket
-with summed as (
-    select
-        trace, day, method, llm, bucket_start,
-        any_value(bucket_minutes) as bucket_minutes,
-        sum(forecast_per_s) as input_tokens_per_s,
-        sum(actual_per_s) as actual_input_tokens_per_s
-    from forecasts
-    where measure = 'input_tokens' and tier = 'interactive'
-    group by trace, day, method, llm, bucket_start
-)
 
-select * from summed
+select
+    trace, day, method, llm, bucket_start,
+    any_value(bucket_minutes) as bucket_minutes,
+    sum(forecast_per_s) as input_tokens_per_s,
+    sum(actual_per_s) as actual_input_tokens_per_s
+from forecasts
+where measure = 'input_tokens' and tier = 'interactive'
+group by trace, day, method, llm, bucket_start

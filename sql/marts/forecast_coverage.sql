@@ -20,18 +20,14 @@ hourly as (
     from together
     where actual_per_s is not null
     group by all
-),
-
-summed as (
-    select
-        trace, measure, tier, method, llm, region, made,
-        count(*) as hours,
-        count_if(is_below_p90) / count(*) as peak_below_p90_share,
-        wape_share(sum(error), sum(came)) as wape_share,
-        p90_note(peak_below_p90_share, count(*)) as p90_note
-    from hourly
-    group by trace, measure, tier, method, llm, region, made
-    having max(highest) > 0
 )
 
-select * from summed
+select
+    trace, measure, tier, method, llm, region, made,
+    count(*) as hours,
+    count_if(is_below_p90) / count(*) as peak_below_p90_share,
+    wape_share(sum(error), sum(came)) as wape_share,
+    p90_note(peak_below_p90_share, count(*)) as p90_note
+from hourly
+group by trace, measure, tier, method, llm, region, made
+having max(highest) > 0

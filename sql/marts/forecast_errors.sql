@@ -36,17 +36,13 @@ summed as (
         avg((peak <= peak_p90)::int) filter (is_living) as peak_below_p90_share
     from judged
     group by trace, day, measure, tier, method, llm
-),
-
-compared as (
-    select
-        summed.*,
-        if(summed.wape_share > naive.wape_share, 'worse than the last value', null) as note
-    from summed
-    left join summed as naive
-        on summed.trace = naive.trace and summed.day = naive.day and summed.llm = naive.llm
-        and summed.measure = naive.measure and summed.tier = naive.tier
-        and naive.method = 'last_value'
 )
 
-select * from compared
+select
+    summed.*,
+    if(summed.wape_share > naive.wape_share, 'worse than the last value', null) as note
+from summed
+left join summed as naive
+    on summed.trace = naive.trace and summed.day = naive.day and summed.llm = naive.llm
+    and summed.measure = naive.measure and summed.tier = naive.tier
+    and naive.method = 'last_value'

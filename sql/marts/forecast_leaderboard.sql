@@ -26,20 +26,16 @@ with combined as (
         1000 * avg(cpu_s) as cpu_ms
     from forecast_losses
     group by trace, tier, method, horizon_minutes
-),
-
-joined as (
-    select
-        combined.*,
-        saved_share,
-        low_share as saved_low_share,
-        high_share as saved_high_share
-    from combined
-    left join backtest_intervals
-        on combined.trace = backtest_intervals.trace
-        and combined.tier = backtest_intervals.tier
-        and combined.method = backtest_intervals.against
-        and combined.horizon_minutes = backtest_intervals.horizon_minutes
 )
 
-select * from joined
+select
+    combined.*,
+    saved_share,
+    low_share as saved_low_share,
+    high_share as saved_high_share
+from combined
+left join backtest_intervals
+    on combined.trace = backtest_intervals.trace
+    and combined.tier = backtest_intervals.tier
+    and combined.method = backtest_intervals.against
+    and combined.horizon_minutes = backtest_intervals.horizon_minutes

@@ -55,15 +55,11 @@ summed as (
         avg(cpu_s) as cpu_s
     from judged
     group by trace, tier, method, llm, region, horizon_minutes
-),
-
-joined as (
-    select
-        * exclude (expected),
-        wape_share(error, came) as wape_share,
-        max(came + expected) over (partition by trace, tier, llm, region, horizon_minutes) > 0 as is_living
-    from summed
-    inner join peaks using (trace, tier, method, llm, region)
 )
 
-select * from joined
+select
+    * exclude (expected),
+    wape_share(error, came) as wape_share,
+    max(came + expected) over (partition by trace, tier, llm, region, horizon_minutes) > 0 as is_living
+from summed
+inner join peaks using (trace, tier, method, llm, region)

@@ -42,14 +42,10 @@ pooled as (
     from arrival_windows
     where stream_kind = 'pooled'
     group by trace, tier, region, llm, app
-),
-
-joined as (
-    select
-        trace, tier, region, llm, app,
-        gap_cv, client_gap_cv, poisson_share, gamma_share, weibull_share, lognormal_share, hyperexponential_share
-    from pooled
-    left join client using (trace, tier, region, llm, app)
 )
 
-select * from joined
+select
+    trace, tier, region, llm, app,
+    gap_cv, client_gap_cv, poisson_share, gamma_share, weibull_share, lognormal_share, hyperexponential_share
+from pooled
+left join client using (trace, tier, region, llm, app)

@@ -40,18 +40,14 @@ by_trace as (
     from tiered
     inner join days using (trace)
     group by trace, tier
-),
-
-compared as (
-    select
-        later.trace,
-        earlier.trace as before,
-        tier,
-        later.requests / earlier.requests as requests_ratio,
-        later.tokens / earlier.tokens as tokens_ratio
-    from by_trace as later
-    inner join by_trace as earlier using (tier)
-    where later.trace <> earlier.trace
 )
 
-select * from compared
+select
+    later.trace,
+    earlier.trace as before,
+    tier,
+    later.requests / earlier.requests as requests_ratio,
+    later.tokens / earlier.tokens as tokens_ratio
+from by_trace as later
+inner join by_trace as earlier using (tier)
+where later.trace <> earlier.trace

@@ -26,19 +26,15 @@ priced as (
     select trace, day, policy, llm, role, avg(usd_per_gpu_hour) as usd_per_gpu_hour
     from fleet_hours
     group by trace, day, policy, llm, role
-),
-
-joined as (
-    select
-        trace, day, policy, llm,
-        any_value(requests) as requests,
-        any_value(input_tokens) as input_tokens,
-        sum(input_tokens / tokens_per_gpu_s / 3600) as backlog_gpu_hours,
-        sum(usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour)) as backlog_usd
-    from held
-    inner join sustained using (trace, day, llm)
-    inner join priced using (trace, day, policy, llm, role)
-    group by trace, day, policy, llm
 )
 
-select * from joined
+select
+    trace, day, policy, llm,
+    any_value(requests) as requests,
+    any_value(input_tokens) as input_tokens,
+    sum(input_tokens / tokens_per_gpu_s / 3600) as backlog_gpu_hours,
+    sum(usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour)) as backlog_usd
+from held
+inner join sustained using (trace, day, llm)
+inner join priced using (trace, day, policy, llm, role)
+group by trace, day, policy, llm

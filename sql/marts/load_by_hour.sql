@@ -21,14 +21,10 @@ with summed as (
         sum(input_tokens + output_tokens)::bigint as tokens
     from demand
     group by all
-),
-
-rated as (
-    select
-        trace, day, hour_start, tier, region, llm, app, requests,
-        requests / 3600 as requests_per_s,
-        tokens / 3600 as tokens_per_s
-    from summed
 )
 
-select * from rated
+select
+    trace, day, hour_start, tier, region, llm, app, requests,
+    requests / 3600 as requests_per_s,
+    tokens / 3600 as tokens_per_s
+from summed

@@ -27,16 +27,12 @@ by_weekday as (
         avg(tokens) as tokens_per_day
     from by_day
     group by trace, tier, isodow(day)
-),
-
-compared as (
-    select
-        *,
-        requests_per_day / (
-            sum(days * requests_per_day) filter (where weekday <= 5) over (partition by trace, tier)
-            / sum(days) filter (where weekday <= 5) over (partition by trace, tier)
-        ) as of_mean_working_day
-    from by_weekday
 )
 
-select * from compared
+select
+    *,
+    requests_per_day / (
+        sum(days * requests_per_day) filter (where weekday <= 5) over (partition by trace, tier)
+        / sum(days) filter (where weekday <= 5) over (partition by trace, tier)
+    ) as of_mean_working_day
+from by_weekday

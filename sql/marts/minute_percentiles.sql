@@ -29,18 +29,14 @@ by_hour as (
         list_resize(list(tokens), 60, 0.0) as tokens
     from by_minute
     group by all
-),
-
-summarised as (
-    select
-        trace, region, llm, hour_start,
-        list_aggregate(requests, 'quantile_cont', 0.5) as requests_p50,
-        list_aggregate(requests, 'quantile_cont', 0.95) as requests_p95,
-        list_max(requests) as requests_max,
-        list_aggregate(tokens, 'quantile_cont', 0.5) as tokens_p50,
-        list_aggregate(tokens, 'quantile_cont', 0.95) as tokens_p95,
-        list_max(tokens) as tokens_max
-    from by_hour
 )
 
-select * from summarised
+select
+    trace, region, llm, hour_start,
+    list_aggregate(requests, 'quantile_cont', 0.5) as requests_p50,
+    list_aggregate(requests, 'quantile_cont', 0.95) as requests_p95,
+    list_max(requests) as requests_max,
+    list_aggregate(tokens, 'quantile_cont', 0.5) as tokens_p50,
+    list_aggregate(tokens, 'quantile_cont', 0.95) as tokens_p95,
+    list_max(tokens) as tokens_max
+from by_hour

@@ -19,17 +19,13 @@ blocks as (
     select trace, llm, request_id, unnest(prefix_hashes) as block
     from hashed
     where len(prefix_hashes) > 0
-),
-
-counted as (
-    select
-        trace, llm,
-        count(distinct request_id) as requests,
-        count(*) as blocks,
-        count(distinct block) as distinct_blocks,
-        1 - count(distinct block) / count(*) as reuse_share
-    from blocks
-    group by trace, llm
 )
 
-select * from counted
+select
+    trace, llm,
+    count(distinct request_id) as requests,
+    count(*) as blocks,
+    count(distinct block) as distinct_blocks,
+    1 - count(distinct block) / count(*) as reuse_share
+from blocks
+group by trace, llm

@@ -44,22 +44,18 @@ joined as (
     inner join (select * from planned where policy = 'clairvoyant') as clairvoyant using (trace, day)
     left join unserved on unserved.trace = spent.trace and unserved.day = spent.day and unserved.policy = spent.policy
     left join planned as own on own.trace = spent.trace and own.day = spent.day and own.policy = spent.policy
-),
-
-parted as (
-    select
-        trace, day, policy, usd, fluid_usd,
-        usd + backlog_usd - fluid_usd as regret_usd,
-        whole_usd - fluid_usd as rounding_usd,
-        least_usd - whole_usd as minimum_usd,
-        held_usd - least_usd as hour_usd,
-        clairvoyant_usd - held_usd as routing_usd,
-        plan_usd - clairvoyant_usd as foresight_usd,
-        boot_usd,
-        usd - plan_usd - boot_usd as scaling_usd,
-        backlog_usd,
-        (usd + backlog_usd - fluid_usd) / nullif(fluid_usd, 0) as regret_share
-    from joined
 )
 
-select * from parted
+select
+    trace, day, policy, usd, fluid_usd,
+    usd + backlog_usd - fluid_usd as regret_usd,
+    whole_usd - fluid_usd as rounding_usd,
+    least_usd - whole_usd as minimum_usd,
+    held_usd - least_usd as hour_usd,
+    clairvoyant_usd - held_usd as routing_usd,
+    plan_usd - clairvoyant_usd as foresight_usd,
+    boot_usd,
+    usd - plan_usd - boot_usd as scaling_usd,
+    backlog_usd,
+    (usd + backlog_usd - fluid_usd) / nullif(fluid_usd, 0) as regret_share
+from joined

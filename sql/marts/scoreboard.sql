@@ -106,24 +106,20 @@ left_behind as (
     select trace, day, policy, sum(backlog_gpu_hours) as backlog_gpu_hours
     from left_over
     group by trace, day, policy
-),
-
-joined as (
-    select
-        * exclude (without_backlog) replace (coalesce(backlog_gpu_hours, without_backlog) as backlog_gpu_hours),
-        starts_with(policy, 'clairvoyant') as is_hindsight,
-        distance_share(
-            gpu_hours + coalesce(backlog_gpu_hours, without_backlog),
-            max(gpu_hours + coalesce(backlog_gpu_hours, without_backlog)) filter (where policy = 'clairvoyant')
-                over (partition by trace, day)
-        ) as over_clairvoyant_share
-    from attained
-    left join by_tier using (trace, day, policy)
-    left join left_behind using (trace, day, policy)
-    left join waited using (trace, day, policy)
-    left join paced using (trace, day, policy)
-    left join scored using (trace, day, policy)
-    inner join cost using (trace, day, policy)
 )
 
-select * from joined
+select
+    * exclude (without_backlog) replace (coalesce(backlog_gpu_hours, without_backlog) as backlog_gpu_hours),
+    starts_with(policy, 'clairvoyant') as is_hindsight,
+    distance_share(
+        gpu_hours + coalesce(backlog_gpu_hours, without_backlog),
+        max(gpu_hours + coalesce(backlog_gpu_hours, without_backlog)) filter (where policy = 'clairvoyant')
+            over (partition by trace, day)
+    ) as over_clairvoyant_share
+from attained
+left join by_tier using (trace, day, policy)
+left join left_behind using (trace, day, policy)
+left join waited using (trace, day, policy)
+left join paced using (trace, day, policy)
+left join scored using (trace, day, policy)
+inner join cost using (trace, day, policy)

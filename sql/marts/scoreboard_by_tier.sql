@@ -22,15 +22,11 @@ with waited as (
         any_value(percentiles) filter (where measure = 2) as tpot
     from percentiles_of_day([ttft_s, tpot_s], tier)
     group by trace, day, policy, subject
-),
-
-joined as (
-    select
-        tier_attainment.*,
-        ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
-        tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s
-    from tier_attainment
-    left join waited using (trace, day, policy, tier)
 )
 
-select * from joined
+select
+    tier_attainment.*,
+    ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+    tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s
+from tier_attainment
+left join waited using (trace, day, policy, tier)

@@ -58,21 +58,17 @@ counted as (
         percentiles(e2e_s) as e2e
     from judged
     group by policy, llm, region, tier, is_held, hour_start
-),
-
-named as (
-    select
-        policy, llm, region, tier, is_held, hour_start,
-        requests, met, ttft_met, tpot_met, pending,
-        requests - met - pending as missed,
-        served_elsewhere, preemptions,
-        attainment_share(met, requests, pending) as attainment_share,
-        attainment_share(ttft_met, requests, pending) as ttft_attainment_share,
-        attainment_share(tpot_met, requests, pending) as tpot_attainment_share,
-        ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
-        tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s,
-        e2e[1] as e2e_p50_s, e2e[2] as e2e_p90_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
-    from counted
 )
 
-select * from named
+select
+    policy, llm, region, tier, is_held, hour_start,
+    requests, met, ttft_met, tpot_met, pending,
+    requests - met - pending as missed,
+    served_elsewhere, preemptions,
+    attainment_share(met, requests, pending) as attainment_share,
+    attainment_share(ttft_met, requests, pending) as ttft_attainment_share,
+    attainment_share(tpot_met, requests, pending) as tpot_attainment_share,
+    ttft[1] as ttft_p50_s, ttft[2] as ttft_p90_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+    tpot[1] as tpot_p50_s, tpot[2] as tpot_p90_s, tpot[3] as tpot_p95_s, tpot[4] as tpot_p99_s,
+    e2e[1] as e2e_p50_s, e2e[2] as e2e_p90_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
+from counted

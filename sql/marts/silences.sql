@@ -123,13 +123,9 @@ before_the_first as (
         0::double as expected_requests
     from ends
     where first_at is not null
-),
-
-all_of_them as (
-    select * from before_the_first
-    union all
-    select * from silent
 )
 
-select * from all_of_them
+select * from before_the_first
+union all
+select * from silent
 order by silence_end

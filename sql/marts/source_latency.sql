@@ -29,14 +29,10 @@ summed as (
     from timed
     where source_ttft_s is not null or source_e2e_s is not null
     group by trace, tier, region, llm
-),
-
-named as (
-    select
-        trace, tier, region, llm, requests,
-        ttft_mean_s, ttft[1] as ttft_p50_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
-        e2e_mean_s, e2e[1] as e2e_p50_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
-    from summed
 )
 
-select * from named
+select
+    trace, tier, region, llm, requests,
+    ttft_mean_s, ttft[1] as ttft_p50_s, ttft[3] as ttft_p95_s, ttft[4] as ttft_p99_s,
+    e2e_mean_s, e2e[1] as e2e_p50_s, e2e[3] as e2e_p95_s, e2e[4] as e2e_p99_s
+from summed

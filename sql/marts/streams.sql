@@ -10,25 +10,22 @@
 -- bucket_start = first instant of the bucket, a minute, UTC <- demand.bucket_start
 -- requests = number of requests: those that arrive in the minute <- demand.requests
 -- tokens = number of tokens: input and output of these requests <- demand.input_tokens, demand.output_tokens
-with summed as (
-    select
-        trace,
-        if(grouping(tier) = 1, 'all', tier) as tier,
-        if(grouping(region) = 1, 'all', region) as region,
-        if(grouping(llm) = 1, 'all', llm) as llm,
-        if(grouping(app) = 1, 'all', app) as app,
-        bucket_start,
-        sum(requests)::bigint as requests,
-        sum(input_tokens + output_tokens)::bigint as tokens
-    from demand
-    group by grouping sets (
-        (trace, bucket_start),
-        (trace, bucket_start, tier),
-        (trace, bucket_start, region),
-        (trace, bucket_start, llm),
-        (trace, bucket_start, app),
-        (trace, bucket_start, tier, region)
-    )
-)
 
-select * from summed
+select
+    trace,
+    if(grouping(tier) = 1, 'all', tier) as tier,
+    if(grouping(region) = 1, 'all', region) as region,
+    if(grouping(llm) = 1, 'all', llm) as llm,
+    if(grouping(app) = 1, 'all', app) as app,
+    bucket_start,
+    sum(requests)::bigint as requests,
+    sum(input_tokens + output_tokens)::bigint as tokens
+from demand
+group by grouping sets (
+    (trace, bucket_start),
+    (trace, bucket_start, tier),
+    (trace, bucket_start, region),
+    (trace, bucket_start, llm),
+    (trace, bucket_start, app),
+    (trace, bucket_start, tier, region)
+)

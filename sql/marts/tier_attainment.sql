@@ -29,13 +29,9 @@ worst as (
         group by trace, day, policy, tier, llm
     )
     group by trace, day, policy, tier
-),
-
-joined as (
-    select attained.*, place, is_strictest, worst_llm_attainment_share
-    from attained
-    left join worst using (trace, day, policy, tier)
-    left join tier_places using (trace, day, tier)
 )
 
-select * from joined
+select attained.*, place, is_strictest, worst_llm_attainment_share
+from attained
+left join worst using (trace, day, policy, tier)
+left join tier_places using (trace, day, tier)

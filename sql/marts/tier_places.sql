@@ -6,19 +6,15 @@
 with scored as (
     select distinct trace, day, tier
     from scorecard
-),
-
-placed as (
-    select
-        trace, day, tier,
-        row_number() over (
-            partition by trace, day
-            order by
-                may_wait(is_held, tier), coalesce(ttft_slo_s, 'inf'), coalesce(tpot_slo_s, 'inf'), deadline_s, tier
-        ) as place,
-        place = 1 and not may_wait(is_held, tier) and coalesce(ttft_slo_s, tpot_slo_s) is not null as is_strictest
-    from scored
-    inner join tiers using (trace, tier)
 )
 
-select * from placed
+select
+    trace, day, tier,
+    row_number() over (
+        partition by trace, day
+        order by
+            may_wait(is_held, tier), coalesce(ttft_slo_s, 'inf'), coalesce(tpot_slo_s, 'inf'), deadline_s, tier
+    ) as place,
+    place = 1 and not may_wait(is_held, tier) and coalesce(ttft_slo_s, tpot_slo_s) is not null as is_strictest
+from scored
+inner join tiers using (trace, tier)

@@ -12,14 +12,10 @@ with summed as (
     select trace, llm, kind, tokens, sum(requests)::bigint as requests
     from token_histogram
     group by trace, llm, kind, tokens
-),
-
-shared as (
-    select
-        *,
-        sum(requests) over (partition by trace, llm, kind order by tokens)
-        / sum(requests) over (partition by trace, llm, kind) as cumulated_share
-    from summed
 )
 
-select * from shared
+select
+    *,
+    sum(requests) over (partition by trace, llm, kind order by tokens)
+    / sum(requests) over (partition by trace, llm, kind) as cumulated_share
+from summed

@@ -27,16 +27,12 @@ steps as (
         unnest([input_step, output_step, total_step]) as step,
         requests
     from counted
-),
-
-summed as (
-    select
-        tier, llm, app, kind,
-        pow(10, step / 20) as tokens,
-        sum(requests)::bigint as requests
-    from steps
-    group by all
 )
 
-select * from summed
+select
+    tier, llm, app, kind,
+    pow(10, step / 20) as tokens,
+    sum(requests)::bigint as requests
+from steps
+group by all
 order by all

@@ -29,14 +29,10 @@ shared as (
         requests / sum(requests) over (partition by trace, tier) as request_share,
         tokens / sum(tokens) over (partition by trace, tier) as token_share
     from summed
-),
-
-cumulated as (
-    select
-        trace, tier, app, place, requests, request_share,
-        sum(request_share) over (partition by trace, tier order by place) as cumulated_share,
-        token_share
-    from shared
 )
 
-select * from cumulated
+select
+    trace, tier, app, place, requests, request_share,
+    sum(request_share) over (partition by trace, tier order by place) as cumulated_share,
+    token_share
+from shared

@@ -2,17 +2,14 @@
 -- grain: trace, day, policy, llm
 -- reads: fleet_by_hour
 -- units: *_gpu_hours GPU-hours, usd US dollars
-with summed as (
-    select
-        trace, day, policy, llm,
-        sum(serving_gpu_hours) as serving_gpu_hours,
-        sum(booting_gpu_hours) as booting_gpu_hours,
-        sum(draining_gpu_hours) as draining_gpu_hours,
-        sum(donated_gpu_hours) as donated_gpu_hours,
-        sum(usd) as usd
-    from fleet_by_hour
-    group by trace, day, policy, llm
-)
 
-select * from summed
+select
+    trace, day, policy, llm,
+    sum(serving_gpu_hours) as serving_gpu_hours,
+    sum(booting_gpu_hours) as booting_gpu_hours,
+    sum(draining_gpu_hours) as draining_gpu_hours,
+    sum(donated_gpu_hours) as donated_gpu_hours,
+    sum(usd) as usd
+from fleet_by_hour
+group by trace, day, policy, llm
 order by trace, day, policy, usd desc

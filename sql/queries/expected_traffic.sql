@@ -2,15 +2,12 @@
 -- grain: trace, day, method, measure, tier, llm, region, cutoff
 -- reads: forecasts
 -- units: expected, came per second, mean of the hour; expected_p90 for the hour's largest bucket
-with hours as (
-    select
-        trace, day, method, measure, tier, llm, region, cutoff,
-        avg(forecast_per_s) as expected,
-        any_value(peak_p90_per_s) as expected_p90,
-        avg(actual_per_s) as came
-    from forecasts
-    group by trace, day, method, measure, tier, llm, region, cutoff
-)
 
-select * from hours
+select
+    trace, day, method, measure, tier, llm, region, cutoff,
+    avg(forecast_per_s) as expected,
+    any_value(peak_p90_per_s) as expected_p90,
+    avg(actual_per_s) as came
+from forecasts
+group by trace, day, method, measure, tier, llm, region, cutoff
 order by trace, day, method, measure, tier, llm, region, cutoff

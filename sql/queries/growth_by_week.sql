@@ -45,15 +45,11 @@ weeks as (
     select trace, date_trunc('week', hour_start) as week_start, count(*) as compared_hours
     from comparable
     group by all
-),
-
-rated as (
-    select
-        trace, app, week_start, compared_hours, requests, requests_before,
-        requests / nullif(requests_before, 0) - 1 as growth_share
-    from by_week
-    inner join weeks using (trace, week_start)
 )
 
-select * from rated
+select
+    trace, app, week_start, compared_hours, requests, requests_before,
+    requests / nullif(requests_before, 0) - 1 as growth_share
+from by_week
+inner join weeks using (trace, week_start)
 order by trace, week_start, requests desc

@@ -9,15 +9,11 @@ with summed as (
         3600 * sum(tokens_per_s) as tokens
     from load_by_hour
     group by trace, tier, llm, region
-),
-
-compared as (
-    select
-        trace, tier, llm, region, requests,
-        tokens / requests as tokens_per_request,
-        tokens / requests / (sum(tokens) over (partition by trace) / sum(requests) over (partition by trace)) as of_mean
-    from summed
 )
 
-select * from compared
+select
+    trace, tier, llm, region, requests,
+    tokens / requests as tokens_per_request,
+    tokens / requests / (sum(tokens) over (partition by trace) / sum(requests) over (partition by trace)) as of_mean
+from summed
 order by trace, of_mean desc

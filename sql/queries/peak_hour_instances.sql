@@ -28,18 +28,14 @@ by_instance as (
     from finished_requests
     inner join busiest using (trace, day, policy, hour_start)
     group by all
-),
-
-by_minute as (
-    select
-        trace, day, policy, served_region, llm, minute,
-        count(*) as instances,
-        percentiles(tokens)[1] as p50_tokens,
-        percentiles(tokens)[3] as p95_tokens,
-        percentiles(tokens)[4] as p99_tokens
-    from by_instance
-    group by all
 )
 
-select * from by_minute
+select
+    trace, day, policy, served_region, llm, minute,
+    count(*) as instances,
+    percentiles(tokens)[1] as p50_tokens,
+    percentiles(tokens)[3] as p95_tokens,
+    percentiles(tokens)[4] as p99_tokens
+from by_instance
+group by all
 order by trace, day, policy, served_region, llm, minute

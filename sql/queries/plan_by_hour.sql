@@ -39,23 +39,19 @@ endpoints as (
         max(short_llm_tokens_per_s) as short_llm_tokens_per_s
     from services
     group by trace, day, policy, hour_start, llm, served_region
-),
-
-hours as (
-    select
-        trace, day, policy, hour_start,
-        sum(instances)::bigint as instances,
-        sum(reclaimed)::bigint as reclaimed,
-        sum(started)::bigint as started,
-        sum(donated)::bigint as donated,
-        sum(gpus)::bigint as gpus,
-        sum(usd) as usd,
-        max(load_share) as fullest_share,
-        sum(short_tokens_per_s) as short_tokens_per_s,
-        sum(short_llm_tokens_per_s) filter (where nth_region = 1) as short_llm_tokens_per_s
-    from endpoints
-    group by trace, day, policy, hour_start
 )
 
-select * from hours
+select
+    trace, day, policy, hour_start,
+    sum(instances)::bigint as instances,
+    sum(reclaimed)::bigint as reclaimed,
+    sum(started)::bigint as started,
+    sum(donated)::bigint as donated,
+    sum(gpus)::bigint as gpus,
+    sum(usd) as usd,
+    max(load_share) as fullest_share,
+    sum(short_tokens_per_s) as short_tokens_per_s,
+    sum(short_llm_tokens_per_s) filter (where nth_region = 1) as short_llm_tokens_per_s
+from endpoints
+group by trace, day, policy, hour_start
 order by trace, day, policy, hour_start

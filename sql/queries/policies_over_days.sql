@@ -24,15 +24,11 @@ attained as (
     from tier_attainment
     where is_strictest
     group by trace, policy
-),
-
-joined as (
-    select
-        trace, policy, replayed_days, gpu_hours, backlog_gpu_hours, usd,
-        attainment_share, worst_llm_attainment_share, worst_day_attainment_share
-    from spent
-    left join attained using (trace, policy)
 )
 
-select * from joined
+select
+    trace, policy, replayed_days, gpu_hours, backlog_gpu_hours, usd,
+    attainment_share, worst_llm_attainment_share, worst_day_attainment_share
+from spent
+left join attained using (trace, policy)
 order by trace, usd

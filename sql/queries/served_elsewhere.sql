@@ -10,14 +10,10 @@ with counted as (
     from outcomes
     where served_region is not null
     group by trace, day, policy, tier, region, served_region
-),
-
-shared as (
-    select
-        *,
-        requests / sum(requests) over (partition by trace, day, policy, tier, region) as share
-    from counted
 )
 
-select * from shared
+select
+    *,
+    requests / sum(requests) over (partition by trace, day, policy, tier, region) as share
+from counted
 order by trace, day, policy, tier, region, requests desc

@@ -20,22 +20,18 @@ held as (
         sum(needed_gpus) as needed_gpus
     from fleet_by_hour
     group by trace, day, policy, hour_start, llm, role, served_region
-),
-
-compared as (
-    select
-        trace, day, policy, hour_start,
-        sum(held_gpus) as held_gpus,
-        sum(plan_gpus) as plan_gpus,
-        sum(usd) as held_usd,
-        sum(plan_usd) as plan_usd,
-        sum(usd) - sum(plan_usd) as saved_usd,
-        count_if(held_gpus < 0.8 * needed_gpus) as held_short_endpoints,
-        count_if(plan_gpus < 0.8 * needed_gpus) as plan_short_endpoints
-    from held
-    inner join plan using (trace, day, hour_start, llm, role, served_region)
-    group by trace, day, policy, hour_start
 )
 
-select * from compared
+select
+    trace, day, policy, hour_start,
+    sum(held_gpus) as held_gpus,
+    sum(plan_gpus) as plan_gpus,
+    sum(usd) as held_usd,
+    sum(plan_usd) as plan_usd,
+    sum(usd) - sum(plan_usd) as saved_usd,
+    count_if(held_gpus < 0.8 * needed_gpus) as held_short_endpoints,
+    count_if(plan_gpus < 0.8 * needed_gpus) as plan_short_endpoints
+from held
+inner join plan using (trace, day, hour_start, llm, role, served_region)
+group by trace, day, policy, hour_start
 order by trace, day, policy, hour_start

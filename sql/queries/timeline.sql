@@ -22,21 +22,17 @@ visits as (
     select request_id, leg, role, instance, hand_over_s, came_s, began_s, first_token_s, ended_s
     from legs
     where trace = $trace and day = $day::date and policy = $policy and llm = $llm and served_region = $region
-),
-
-timed as (
-    select
-        arrived.policy, request_id, visits.leg, visits.role, visits.instance,
-        arrived.tier, arrived.app, arrived.input_tokens, arrived.output_tokens, arrived.preemptions,
-        arrival_s,
-        arrival_s + came_s - coalesce(hand_over_s, 0) as handed_from_s,
-        arrival_s + came_s as queued_from_s,
-        arrival_s + began_s as prefill_from_s,
-        arrival_s + coalesce(first_token_s, began_s) as decode_from_s,
-        arrival_s + ended_s as finished_s
-    from visits
-    inner join day_of as arrived using (request_id)
 )
 
-select * from timed
+select
+    arrived.policy, request_id, visits.leg, visits.role, visits.instance,
+    arrived.tier, arrived.app, arrived.input_tokens, arrived.output_tokens, arrived.preemptions,
+    arrival_s,
+    arrival_s + came_s - coalesce(hand_over_s, 0) as handed_from_s,
+    arrival_s + came_s as queued_from_s,
+    arrival_s + began_s as prefill_from_s,
+    arrival_s + coalesce(first_token_s, began_s) as decode_from_s,
+    arrival_s + ended_s as finished_s
+from visits
+inner join day_of as arrived using (request_id)
 order by policy, instance, handed_from_s, request_id, leg

@@ -14,18 +14,14 @@ shared as (
         sum(requests) over (partition by trace, app, kind order by tokens)
         / sum(requests) over (partition by trace, app, kind) as share
     from summed
-),
-
-summarised as (
-    select
-        trace, app, kind,
-        sum(requests)::bigint as requests,
-        min(tokens) filter (where share >= 0.50) as p50_tokens,
-        min(tokens) filter (where share >= 0.95) as p95_tokens,
-        min(tokens) filter (where share >= 0.99) as p99_tokens
-    from shared
-    group by trace, app, kind
 )
 
-select * from summarised
+select
+    trace, app, kind,
+    sum(requests)::bigint as requests,
+    min(tokens) filter (where share >= 0.50) as p50_tokens,
+    min(tokens) filter (where share >= 0.95) as p95_tokens,
+    min(tokens) filter (where share >= 0.99) as p99_tokens
+from shared
+group by trace, app, kind
 order by trace, requests desc, app, kind

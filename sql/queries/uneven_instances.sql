@@ -13,19 +13,15 @@ with by_minute as (
     from outcomes
     where day = coalesce($day::date, day) and trace = coalesce($trace, trace) and status = 'finished'
     group by all
-),
-
-summarised as (
-    select
-        trace, day, policy, served_region, llm,
-        time_bucket(interval 1 hour, minute) as hour_start,
-        count(distinct instance) as instances,
-        percentiles(tokens)[1] as p50_tokens,
-        percentiles(tokens)[3] as p95_tokens,
-        percentiles(tokens)[4] as p99_tokens
-    from by_minute
-    group by all
 )
 
-select * from summarised
+select
+    trace, day, policy, served_region, llm,
+    time_bucket(interval 1 hour, minute) as hour_start,
+    count(distinct instance) as instances,
+    percentiles(tokens)[1] as p50_tokens,
+    percentiles(tokens)[3] as p95_tokens,
+    percentiles(tokens)[4] as p99_tokens
+from by_minute
+group by all
 order by trace, day, policy, served_region, llm, hour_start

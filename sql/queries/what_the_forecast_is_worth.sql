@@ -6,19 +6,15 @@ with reactive as (
     select trace, day, gpu_hours, usd, missed_share
     from scoreboard
     where policy = 'reactive'
-),
-
-compared as (
-    select
-        trace, day, policy,
-        scoreboard.gpu_hours as gpu_hours,
-        reactive.gpu_hours - scoreboard.gpu_hours as saved_gpu_hours,
-        reactive.usd - scoreboard.usd as saved_usd,
-        scoreboard.missed_share as missed_share,
-        reactive.missed_share - scoreboard.missed_share as fewer_missed_share
-    from scoreboard
-    inner join reactive using (trace, day)
 )
 
-select * from compared
+select
+    trace, day, policy,
+    scoreboard.gpu_hours as gpu_hours,
+    reactive.gpu_hours - scoreboard.gpu_hours as saved_gpu_hours,
+    reactive.usd - scoreboard.usd as saved_usd,
+    scoreboard.missed_share as missed_share,
+    reactive.missed_share - scoreboard.missed_share as fewer_missed_share
+from scoreboard
+inner join reactive using (trace, day)
 order by trace, day, saved_usd desc

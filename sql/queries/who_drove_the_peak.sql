@@ -34,19 +34,15 @@ usual as (
         on by_hour.trace = peaks.trace and by_hour.region = peaks.region
         and by_hour.day <> peaks.day and hour(by_hour.hour_start) = hour(peaks.hour_start)
     group by all
-),
-
-compared as (
-    select
-        by_hour.trace, by_hour.region, by_hour.app, by_hour.hour_start,
-        by_hour.requests,
-        usual.requests as usual_requests,
-        by_hour.requests - coalesce(usual.requests, 0) as extra_requests,
-        by_hour.requests / sum(by_hour.requests) over (partition by by_hour.trace, by_hour.region) as request_share
-    from by_hour
-    inner join peaks using (trace, region, hour_start)
-    left join usual using (trace, region, app)
 )
 
-select * from compared
+select
+    by_hour.trace, by_hour.region, by_hour.app, by_hour.hour_start,
+    by_hour.requests,
+    usual.requests as usual_requests,
+    by_hour.requests - coalesce(usual.requests, 0) as extra_requests,
+    by_hour.requests / sum(by_hour.requests) over (partition by by_hour.trace, by_hour.region) as request_share
+from by_hour
+inner join peaks using (trace, region, hour_start)
+left join usual using (trace, region, app)
 order by trace, region, extra_requests desc

@@ -87,24 +87,20 @@ booting as (
     from fleet_hours
     where trace = $trace and day = $day::date
     group by policy, llm, served_region, hour_start
-),
-
-explained as (
-    select
-        chosen.policy, chosen.request_id, chosen.arrived_at, chosen.tier, chosen.llm, chosen.region,
-        chosen.served_region, chosen.instance, chosen.input_tokens, chosen.output_tokens, chosen.status,
-        chosen.ttft_s, chosen.ttft_slo_s, chosen.legs, chosen.earlier_s, chosen.held_s, chosen.waited_s, chosen.prefill_s, chosen.network_s,
-        chosen.e2e_s, chosen.preemptions,
-        target_ratio(chosen.ttft_s, chosen.tpot_s, chosen.e2e_s, chosen.ttft_slo_s, chosen.tpot_slo_s, chosen.deadline_s) as target_ratio,
-        coalesce(ahead.ahead, 0) as ahead,
-        coalesce(ahead.ahead_input_tokens, 0) as ahead_input_tokens,
-        booting.booting as booting
-    from chosen
-    left join ahead using (policy, request_id)
-    left join booting
-        on booting.policy = chosen.policy and booting.llm = chosen.served_llm
-        and booting.served_region = chosen.served_region and booting.hour_start = date_trunc('hour', chosen.arrived_at)
 )
 
-select * from explained
+select
+    chosen.policy, chosen.request_id, chosen.arrived_at, chosen.tier, chosen.llm, chosen.region,
+    chosen.served_region, chosen.instance, chosen.input_tokens, chosen.output_tokens, chosen.status,
+    chosen.ttft_s, chosen.ttft_slo_s, chosen.legs, chosen.earlier_s, chosen.held_s, chosen.waited_s, chosen.prefill_s, chosen.network_s,
+    chosen.e2e_s, chosen.preemptions,
+    target_ratio(chosen.ttft_s, chosen.tpot_s, chosen.e2e_s, chosen.ttft_slo_s, chosen.tpot_slo_s, chosen.deadline_s) as target_ratio,
+    coalesce(ahead.ahead, 0) as ahead,
+    coalesce(ahead.ahead_input_tokens, 0) as ahead_input_tokens,
+    booting.booting as booting
+from chosen
+left join ahead using (policy, request_id)
+left join booting
+    on booting.policy = chosen.policy and booting.llm = chosen.served_llm
+    and booting.served_region = chosen.served_region and booting.hour_start = date_trunc('hour', chosen.arrived_at)
 order by policy, target_ratio desc, ttft_s desc nulls last

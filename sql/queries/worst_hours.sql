@@ -12,14 +12,10 @@ with missed as (
     from scorecard
     where not may_wait(is_held, tier)
     group by trace, day, policy, llm, region, hour_start
-),
-
-ranked as (
-    select *
-    from missed
-    where missed > 0
-    qualify row_number() over (partition by trace, day, policy order by missed desc, llm, region, hour_start) <= 20
 )
 
-select * from ranked
+select *
+from missed
+where missed > 0
+qualify row_number() over (partition by trace, day, policy order by missed desc, llm, region, hour_start) <= 20
 order by trace, day, policy, missed desc

@@ -51,36 +51,32 @@ read as (
         try_cast(one.span ->> '$.startTimeUnixNano' as ubigint) as start_ns,
         try_cast(one.span ->> '$.endTimeUnixNano' as ubigint) as end_ns
     from unnested
-),
-
-canonical as (
-    select
-        row,
-        part,
-        case
-            when complaint is not null then complaint
-            when one is null then 'no request: the line has no span'
-            when otel_value(span_attributes, 'error.type') is not null and coalesce(output_tokens, 0) = 0
-                then 'failure: ' || otel_value(span_attributes, 'error.type')
-            when input_tokens is null and output_tokens is null
-                then 'no request: the span has no gen_ai.usage tokens'
-        end as complaint,
-        nth(dice, part) as request_id,
-        at_epoch(start_ns / 1e9) as arrived_at,
-        coalesce(
-            otel_value(span_attributes, 'gen_ai.response.model'), otel_value(span_attributes, 'gen_ai.request.model')
-        ) as source_llm,
-        app,
-        input_tokens,
-        output_tokens,
-        whole(otel_value(span_attributes, 'gen_ai.usage.cache_read.input_tokens')) as cached_tokens,
-        otel_value(span_attributes, 'gen_ai.conversation.id') as session_id,
-        try_cast(coalesce(
-            otel_value(span_attributes, 'gen_ai.response.time_to_first_chunk'),
-            otel_value(span_attributes, 'gen_ai.latency.time_to_first_token')
-        ) as double) as source_ttft_s,
-        case when end_ns >= start_ns then (end_ns - start_ns) / 1e9 end as source_e2e_s
-    from read
 )
 
-select * from canonical
+select
+    row,
+    part,
+    case
+        when complaint is not null then complaint
+        when one is null then 'no request: the line has no span'
+        when otel_value(span_attributes, 'error.type') is not null and coalesce(output_tokens, 0) = 0
+            then 'failure: ' || otel_value(span_attributes, 'error.type')
+        when input_tokens is null and output_tokens is null
+            then 'no request: the span has no gen_ai.usage tokens'
+    end as complaint,
+    nth(dice, part) as request_id,
+    at_epoch(start_ns / 1e9) as arrived_at,
+    coalesce(
+        otel_value(span_attributes, 'gen_ai.response.model'), otel_value(span_attributes, 'gen_ai.request.model')
+    ) as source_llm,
+    app,
+    input_tokens,
+    output_tokens,
+    whole(otel_value(span_attributes, 'gen_ai.usage.cache_read.input_tokens')) as cached_tokens,
+    otel_value(span_attributes, 'gen_ai.conversation.id') as session_id,
+    try_cast(coalesce(
+        otel_value(span_attributes, 'gen_ai.response.time_to_first_chunk'),
+        otel_value(span_attributes, 'gen_ai.latency.time_to_first_token')
+    ) as double) as source_ttft_s,
+    case when end_ns >= start_ns then (end_ns - start_ns) / 1e9 end as source_e2e_s
+from read

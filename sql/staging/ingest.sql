@@ -24,23 +24,19 @@ stepped as (
             null
         ) as step_back
     from ordered
-),
-
-counted as (
-    select
-        getvariable('file') as file,
-        getvariable('format') as format,
-        getvariable('sha256') as sha256,
-        count(*) as rows_in,
-        count_if(reason is null)::bigint as rows_kept,
-        count_if(reason is not null)::bigint as rows_quarantined,
-        count(step_back) as rows_out_of_order,
-        epoch_us(max(step_back)) / 1e6 as largest_step_back_s,
-        getvariable('clock')::varchar as clock,
-        min(arrived_at) filter (where reason is null) as first_at,
-        max(arrived_at) filter (where reason is null) as last_at,
-        getvariable('columns')::varchar as columns
-    from stepped
 )
 
-select * from counted
+select
+    getvariable('file') as file,
+    getvariable('format') as format,
+    getvariable('sha256') as sha256,
+    count(*) as rows_in,
+    count_if(reason is null)::bigint as rows_kept,
+    count_if(reason is not null)::bigint as rows_quarantined,
+    count(step_back) as rows_out_of_order,
+    epoch_us(max(step_back)) / 1e6 as largest_step_back_s,
+    getvariable('clock')::varchar as clock,
+    min(arrived_at) filter (where reason is null) as first_at,
+    max(arrived_at) filter (where reason is null) as last_at,
+    getvariable('columns')::varchar as columns
+from stepped

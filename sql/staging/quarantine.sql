@@ -6,17 +6,13 @@ with refused as (
     select row, reason
     from staged
     where reason is not null
-),
-
-quoted as (
-    select
-        getvariable('file') as file,
-        refused.row,
-        refused.reason,
-        left(source.raw, 4000) as raw
-    from refused
-    inner join source on refused.row = source.row
 )
 
-select * from quoted
+select
+    getvariable('file') as file,
+    refused.row,
+    refused.reason,
+    left(source.raw, 4000) as raw
+from refused
+inner join source on refused.row = source.row
 order by row

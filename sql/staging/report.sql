@@ -24,12 +24,8 @@ refusals as (
 refused as (
     select list({'reason': reason, 'rows': rows} order by rows desc, reason) as reasons
     from refusals
-),
-
-joined as (
-    select ingests.* exclude (sha256), days, reasons
-    from ingests, days_there, refused
-    where trace = $trace and file = $file
 )
 
-select * from joined
+select ingests.* exclude (sha256), days, reasons
+from ingests, days_there, refused
+where trace = $trace and file = $file

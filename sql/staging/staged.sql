@@ -128,35 +128,31 @@ judged as (
                 then 'deadline_s is not above 0'
         end as reason
     from due
-),
-
-dated as (
-    select
-        row,
-        part,
-        reason,
-        request_id,
-        arrived_at,
-        arrived_at::date as day,
-        region,
-        llm,
-        tier,
-        app,
-        case when reason is null then input_tokens::integer end as input_tokens,
-        case when reason is null then output_tokens::integer end as output_tokens,
-        deadline_s,
-        session_id,
-        query_id,
-        case when cached_tokens between 0 and input_tokens then cached_tokens::integer end as cached_tokens,
-        prefix_hashes,
-        case when images between 0 and 2147483647 then images::integer end as images,
-        source_llm,
-        case when source_ttft_s >= 0 then source_ttft_s end as source_ttft_s,
-        case when source_e2e_s >= 0 then source_e2e_s end as source_e2e_s,
-        tier_source,
-        tier_confidence,
-        source_request_id
-    from judged
 )
 
-select * from dated
+select
+    row,
+    part,
+    reason,
+    request_id,
+    arrived_at,
+    arrived_at::date as day,
+    region,
+    llm,
+    tier,
+    app,
+    case when reason is null then input_tokens::integer end as input_tokens,
+    case when reason is null then output_tokens::integer end as output_tokens,
+    deadline_s,
+    session_id,
+    query_id,
+    case when cached_tokens between 0 and input_tokens then cached_tokens::integer end as cached_tokens,
+    prefix_hashes,
+    case when images between 0 and 2147483647 then images::integer end as images,
+    source_llm,
+    case when source_ttft_s >= 0 then source_ttft_s end as source_ttft_s,
+    case when source_e2e_s >= 0 then source_e2e_s end as source_e2e_s,
+    tier_source,
+    tier_confidence,
+    source_request_id
+from judged

@@ -110,29 +110,25 @@ named as (
         ttft[1] as ttft_p50_s, ttft[2] as ttft_p75_s, ttft[3] as ttft_p95_s,
         e2e[1] as e2e_p50_s, e2e[2] as e2e_p95_s
     from met
-),
-
-joined as (
-    select policy, of_day, metric, 'all' as tier, llm, value
-    from (unpivot held on columns(* exclude (policy, of_day, llm)) into name metric value value)
-    union all
-    select policy, of_day, 'dearest_hour_usd', 'all', 'all', usd
-    from dearest
-    union all
-    select policy, of_day, metric, 'all', 'all', value
-    from (unpivot whole on columns(* exclude (policy, of_day)) into name metric value value)
-    union all
-    select policy, of_day, 'backlog_gpu_hours', 'all', llm, backlog_gpu_hours
-    from left_to_do
-    union all
-    select policy, of_day, metric, tier, llm, value
-    from (unpivot named on columns(* exclude (policy, of_day, tier, llm)) into name metric value value)
-    union all
-    select policy, of_day, 'attainment_share', tier, 'worst', min(attainment_share)
-    from named
-    where llm <> 'all'
-    group by policy, of_day, tier
 )
 
-select * from joined
+select policy, of_day, metric, 'all' as tier, llm, value
+from (unpivot held on columns(* exclude (policy, of_day, llm)) into name metric value value)
+union all
+select policy, of_day, 'dearest_hour_usd', 'all', 'all', usd
+from dearest
+union all
+select policy, of_day, metric, 'all', 'all', value
+from (unpivot whole on columns(* exclude (policy, of_day)) into name metric value value)
+union all
+select policy, of_day, 'backlog_gpu_hours', 'all', llm, backlog_gpu_hours
+from left_to_do
+union all
+select policy, of_day, metric, tier, llm, value
+from (unpivot named on columns(* exclude (policy, of_day, tier, llm)) into name metric value value)
+union all
+select policy, of_day, 'attainment_share', tier, 'worst', min(attainment_share)
+from named
+where llm <> 'all'
+group by policy, of_day, tier
 order by all
