@@ -10,7 +10,7 @@ from fleetcast.models.plan.rental import TOLERANCE, RentalOffer, RentalPlan
 
 def broken_caps(offer: RentalOffer, rented: RentalPlan) -> Iterator[str]:
     """The caps, prices and signs that a choice breaks, in words."""
-    counts = rented.counts_by_option
+    counts = np.atleast_2d(rented.counts).sum(axis=0)
     if (rented.counts < 0).any() or (rented.shares < -TOLERANCE).any() or (rented.unserved_per_s < 0).any():
         yield "sign: a negative count, share or shortage"
     for g, gpu in enumerate(offer.gpus):

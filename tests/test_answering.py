@@ -347,39 +347,3 @@ def test_without_shifts_the_run_equals_the_replay_of_its_plan() -> None:
         np.testing.assert_array_equal(found.served.answer_latency_s, whole.answer_latency_s)
         np.testing.assert_array_equal(found.served.score, whole.score)
         assert found.usd_per_hour == pytest.approx(14 * CATALOGUE.gpus[GPU].usd_per_hour)
-
-
-def test_load_outside_the_band_triggers_a_new_plan_one_step_at_a_time() -> None:
-    phases = [shift.Phase(600.0, 6.0), shift.Phase(900.0, 24.0)]
-    load = shift.loaded(DRAWN, phases, seed=3)
-    small = STAYS._replace(instances=np.array([1, 1]), requests_per_s=6.0)
-    calm, found = (
-        shift.play(SERVICE, of, small, quality_gears.rules_of(SERVICE, small), anew=True)
-        for of in (shift.loaded(DRAWN, phases[:1], seed=3), load)
-    )
-    assert (calm.plans, found.plans) == (0, 1)
-    assert found.usd_per_hour > calm.usd_per_hour
-    assert (found.served.kept >= 0).all()
-    assert found.served.answer_latency_s.size == load.arrival_s.size, "shadows belong to no request"
-    target = np.array([2, 3])
-    for wanted, after in (([4, 3], [3, 3]), ([1, 4], [2, 4]), ([1, 3], [1, 3]), ([2, 3], [2, 3])):
-        np.testing.assert_array_equal(shift.step_towards(target, np.array(wanted), SERVICE), after)
-    full = SERVICE._replace(gpus=14)  # no room for one more: an unwanted one goes first
-    np.testing.assert_array_equal(shift.step_towards(target, np.array([1, 4]), full), [1, 3])
-
-
-def test_lengths_rate_and_scores_each_are_a_shift() -> None:
-    seen = DRAWN.rows(slice(0, 4_000))
-    first = seen.output_tokens[:, 0]
-    plan = STAYS._replace(output_tokens=float(first.mean()), deviation_tokens=float(first.std()))
-
-    def shifted(answers: JudgedAnswers, rate: float) -> float:
-        rng = np.random.default_rng(1)
-        return float(np.mean([shift.has_shifted(plan, answers, rate, rng) for _ in range(100)]))
-
-    longer = seen._replace(output_tokens=2 * seen.output_tokens)
-    worse = seen._replace(judged=seen.judged / 2)
-    assert shifted(seen, 12.0) < 0.1
-    assert shifted(seen, 14.0) == 1.0
-    assert shifted(longer, 12.0) > 0.3
-    assert shifted(worse, 12.0) > 0.9

@@ -6,12 +6,9 @@ import os
 import re
 from pathlib import Path
 
-import hypothesis
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 from test_sources import CATALOGUE, FORMATS, fixture
 
 from fleetcast.assets.lake.settings import RunSettings
@@ -39,6 +36,7 @@ HOSTILE: dict[str, bytes] = {
     "twice.csv": HEADER.strip() + b",ContextTokens\n2023-11-16 10:00:00,5,5,9\n",
     "quotes.csv": HEADER + b'"' * 9999,
     "columns.csv": b",".join(b"c%d" % n for n in range(4_000)) + b"\n",
+    "control_name.csv": b"\x01",  # the line quotes the name of a column
     "numbers.csv": HEADER + b"2023-11-16 10:00:00,1e308,-1\n99999-01-01,nan,inf\n,,\n",
     "huge_number.csv": HEADER + b"2023-11-16 10:00:00," + b"9" * 5000 + b",5\n",
     "formula.csv": HEADER + b"=cmd|'/c calc'!A1,5,5\n",
@@ -104,7 +102,7 @@ def test_every_reader_lands_among_hostile_files(tmp_path: Path, monkeypatch: pyt
     assert all(report.rows_kept > 0 for report in done.reports if report.file in good)
     for line in done.refused:
         line.encode()
-        assert "\n" not in line
+        assert line.isprintable()
         assert "Traceback" not in line
         assert len(line) < 1500, line
     landed = {report.file for report in done.reports}
@@ -113,37 +111,6 @@ def test_every_reader_lands_among_hostile_files(tmp_path: Path, monkeypatch: pyt
         assert name in landed or any(name in line or shown in line for line in done.refused), name
     assert len(done.refused) > len(HOSTILE) - 8
     assert lake.sql("checks/rows_are_conserved.sql").num_rows == 0
-
-
-@given(
-    hostile=st.lists(
-        st.one_of(
-            st.binary(max_size=200),
-            st.builds(lambda tail: HEADER + tail, st.binary(max_size=100)),
-            st.builds(lambda tail: b'{"turns": ' + tail, st.binary(max_size=100)),
-            st.builds(lambda tail: gzip.compress(tail)[:-3], st.binary(max_size=50)),
-            st.builds(lambda tail: b"PAR1" + tail + b"PAR1", st.binary(max_size=100)),
-        ),
-        min_size=4,
-        max_size=8,
-    )
-)
-@example(hostile=[b"\x01"])  # a name of a column that the line quotes
-@hypothesis.settings(
-    max_examples=2, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None
-)
-def test_random_files_keep_no_other_from_landing(
-    hostile: list[bytes], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("random")
-    (folder / "landing").mkdir()
-    for number, content in enumerate(hostile):
-        (folder / "landing" / f"a{number}.csv").write_bytes(content)
-    (folder / "landing" / "z.csv").write_bytes(GOOD)
-    with pytest.MonkeyPatch.context() as patch:
-        done, _ = land_all(folder, patch)
-    assert "z.csv" in {report.file for report in done.reports}
-    assert all("\n" not in line and line.isprintable() for line in done.refused)
 
 
 def test_a_defect_of_a_reader_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pytest
 
 from fleetcast.assets.advice.nightly_promise import promise_next_day
 from fleetcast.assets.demand.demand import build_demand
@@ -74,10 +75,16 @@ def build(folder: Path, seconds: np.ndarray) -> RunSettings:
     return settings
 
 
-def test_a_lake_without_the_requests_after_a_cutoff_has_the_same_rows_before_it(tmp_path: Path) -> None:
-    seconds = arrivals()
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, RunSettings]:
+    """The lake of all requests, and the one without those after CUT."""
+    seconds, folder = arrivals(), tmp_path_factory.mktemp("lakes")
     is_known = seconds < (CUT - midnight(MONDAY)).total_seconds()
-    whole, cut = build(tmp_path / "whole", seconds), build(tmp_path / "cut", seconds[is_known])
+    return build(folder / "whole", seconds), build(folder / "cut", seconds[is_known])
+
+
+def test_a_lake_without_the_requests_after_a_cutoff_has_the_same_rows_before_it(lakes) -> None:
+    whole, cut = lakes
     for table, query in BEFORE.items():
         found, wanted = (
             each.lake.sql(query, **({"cut": CUT} if "$cut" in query else {})) for each in (cut, whole)
@@ -99,15 +106,12 @@ def test_a_lake_without_the_requests_after_a_cutoff_has_the_same_rows_before_it(
     assert hours[0].mean.sum() > 0
 
 
-def test_a_promise_knows_nothing_of_its_day(tmp_path: Path) -> None:
+def test_a_promise_knows_nothing_of_its_day(lakes) -> None:
     """After CUT three times the load comes; in the plan and in its promise there is none of it."""
-    seconds = arrivals()
-    is_known = seconds < (CUT - midnight(MONDAY)).total_seconds()
-    promised = []
-    for name, known in (("whole", seconds), ("cut", seconds[is_known])):
-        settings = build(tmp_path / name, known)
-        plan = plan_ahead(settings, LAST, Progress())
-        promised.append((plan, promise_next_day(settings, LAST, Progress())))
+    promised = [
+        (plan_ahead(settings, LAST, Progress()), promise_next_day(settings, LAST, Progress()))
+        for settings in lakes
+    ]
     for found, wanted in zip(*promised, strict=True):
         assert wanted.num_rows > 0
         assert found.equals(wanted)

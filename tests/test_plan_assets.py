@@ -5,7 +5,7 @@ import json
 import pickle
 import re
 from collections import defaultdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from small import make_plans, small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.lake.warehouse import Lake
@@ -293,20 +293,6 @@ def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
     assert describe_region_exports(rows).startswith("flows    ")
     assert describe_region_exports(local_rows) == ""
     assert usd < local_usd
-
-
-def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: RunSettings) -> None:
-    def foreseen() -> pa.Table:
-        return forecast_day_ahead(planned, DAY, Progress()).drop_columns("actual_per_s")
-
-    there, demand = foreseen(), planned.lake.path("demand", trace=planned.trace, day=DAY)
-    aside = demand.rename(demand.with_name("aside"))
-    try:
-        absent = foreseen()
-    finally:
-        aside.rename(demand)
-    assert there.equals(absent)
-    assert there["cutoff"].unique().to_pylist() == [datetime(2025, 7, 3, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quality_gears import gears, keeps_up
 from quality_oracles import enumerated, exhaustive, front, hypervolume, min_max_programme
 
 from fleetcast.models.plan import boute, cascadia
@@ -123,26 +122,6 @@ def test_no_combination_of_candidates_is_cheaper_than_the_exact_plan(seed: int, 
                     assert any(
                         (c.usd_per_hour, c.latency_s) <= most and c.latency_s <= most[1] for c in found
                     )
-
-
-@FEW
-@given(SEEDS, st.floats(3, 20))
-def test_a_gear_is_the_best_quality_that_the_fleet_carries(seed: int, latency_s: float) -> None:
-    """What `cheapest` plans keeps up; gears fall with the load, and each is the best that still does."""
-    offer = some_offer(seed, rule="cascade")
-    demand = some_demand(offer)
-    plan = cheapest_point_plan(offer, demand, 2, latency_s)
-    if plan is None:
-        return
-    assert keeps_up(offer, demand, 2, plan.instances, latency_s)
-    found = gears(offer, demand, plan.instances, latency_s, np.linspace(0.5, 16, 32))
-    quality = [offer.quality[gear.point] for gear in found]
-    assert found[0].from_per_s == 0.5
-    assert quality == sorted(quality, reverse=True)
-    at = max((gear for gear in found if gear.from_per_s <= 8.0), key=lambda gear: gear.from_per_s)
-    assert offer.quality[at.point] >= offer.quality[2] - 1e-9
-    better = [p for p in range(5) if offer.quality[p] > offer.quality[at.point] + 1e-9]
-    assert not any(keeps_up(offer, demand, p, plan.instances, latency_s) for p in better)
 
 
 @FEW

@@ -22,7 +22,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.optimisation_model import OptimisationModel, add_variables, linear_sum
-from fleetcast.models.plan.problem import TOLERANCE, PlanError
+from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.plan.rental import (
     EXACT_SOLVER,
     NO_GPU_CAP,
@@ -78,9 +78,7 @@ def solve_combo_lp(
         served / np.maximum(served.sum(axis=1, keepdims=True), rates[:, None]),
         unserved,
         float(counts.sum(axis=0) @ offer.usd_per_hour),
-        float(
-            max(objective - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(abs(objective), TOLERANCE)
-        ),
+        found.gap_share(float(objective)),
         perf_counter() - started,
     )
 

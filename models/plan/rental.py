@@ -39,11 +39,6 @@ class RentalPlan(NamedTuple):
     gap_share: float  # largest distance of the objective to the optimum
     seconds: float  # building and solving
 
-    @property
-    def counts_by_option(self) -> Ints:
-        """Number of each option, shape (n,)."""
-        return self.counts.sum(axis=0) if self.counts.ndim == 2 else self.counts
-
 
 def require_valid_offer(offer: RentalOffer, goodput: Floats, rates: Floats) -> None:
     """Check the prices of an offer and that it can serve all buckets.

@@ -10,9 +10,9 @@ min  sum P x + penalty z
  (load)    sum_b rate y / g <= eta x                                                         for n
  (cap)     sum_n uses x <= G                                                                 for g
 
-With GPU types as options and y in whole slices it is Melange's model; with one bucket it is MC-LP. An option
-that serves several buckets divides its time between them. Once x is known, y and z are the solution of an LP
-(`bucket_shares`).
+With GPU types as options and binary y of slices it is Melange's model (melange.py); with one bucket it is
+MC-LP. An option that serves several buckets divides its time between them. Once x is known, y and z are the
+solution of an LP (`bucket_shares`).
 """
 
 from time import perf_counter
@@ -60,11 +60,8 @@ def solve_shares(
     shares, missing = bucket_shares(offer, rates, goodput, eta, counts)
     usd = float(counts @ offer.usd_per_hour)
     full_usd = usd + float(missing @ bucket_penalty_usd(offer, rates, goodput))
-    bound_usd = max(found.bound_usd, found.lp_bound_usd)
-    return RentalPlan(
-        "shares", counts, shares, missing * rates, usd,
-        max(full_usd - bound_usd, 0.0) / max(full_usd, TOLERANCE), perf_counter() - started,
-    )  # fmt: skip
+    seconds = perf_counter() - started
+    return RentalPlan("shares", counts, shares, missing * rates, usd, found.gap_share(full_usd), seconds)
 
 
 def bucket_penalty_usd(offer: RentalOffer, rates: Floats, goodput: Floats) -> Floats:
@@ -73,9 +70,16 @@ def bucket_penalty_usd(offer: RentalOffer, rates: Floats, goodput: Floats) -> Fl
 
 
 def build_shares_model(
-    offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints | None = None
+    offer: RentalOffer,
+    rates: Floats,
+    goodput: Floats,
+    eta: float,
+    counts: Ints | None = None,
+    is_whole: bool = False,
 ) -> OptimisationModel:
     """Build the MILP of this file's docstring; with fixed `counts`, the LP of y and z.
+
+    `is_whole`: one option serves all of a bucket, so y is binary.
 
     Parameters
     ----------
@@ -87,7 +91,9 @@ def build_shares_model(
 
     lp = pulp.LpProblem("shares", pulp.LpMinimize)
     buckets, options = (range(size) for size in goodput.shape)
-    y = add_variables(lp, "y", [(b, n) for b in buckets for n in options if goodput[b, n] > 0])
+    able = [(b, n) for b in buckets for n in options if goodput[b, n] > 0]
+    most = np.ones(goodput.shape, np.int64) if is_whole else None
+    y = add_variables(lp, "y", able, upper=most, integer=is_whole)
     z = add_variables(lp, "z", [(b, 0) for b in buckets])
     penalty = bucket_penalty_usd(offer, rates, goodput)
     short = linear_sum((z[b, 0], penalty[b]) for b in buckets)
@@ -105,7 +111,8 @@ def build_shares_model(
         load = [(y[b, n], rates[b] / goodput[b, n]) for b in buckets if (b, n) in y]
         capacity = [] if counts is not None else [(x[n, 0], -eta)]
         lp += linear_sum([*load, *capacity]) <= (0 if counts is None else eta * int(counts[n])), f"load_{n}"
-    return OptimisationModel(lp, linear_sum((x[n, 0], offer.usd_per_hour[n]) for n, _ in x), {"x": x})
+    usd = linear_sum((x[n, 0], offer.usd_per_hour[n]) for n, _ in x)
+    return OptimisationModel(lp, usd, {"x": x} | ({"y": y} if is_whole else {}))
 
 
 def bucket_shares(

@@ -15,7 +15,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.optimisation_model import OptimisationModel, VariableKey
-from fleetcast.models.plan.problem import HourPlan, PlanError
+from fleetcast.models.plan.problem import TOLERANCE, HourPlan, PlanError
 from fleetcast.models.world.option_names import SOLVERS
 
 SOLVER_SEED = 1
@@ -42,6 +42,11 @@ class SolverResult(NamedTuple):
     bound_usd: float
     is_near: bool  # within the requested gap
     solver: str
+
+    def gap_share(self, objective: float) -> float:
+        """Return how far an objective may be from the optimum, by the better bound, as a share of it."""
+        bound = max(self.bound_usd, self.lp_bound_usd)
+        return max(objective - bound, 0.0) / max(abs(objective), TOLERANCE)
 
     def add_solver_bounds(self, plan: HourPlan, seconds: float) -> HourPlan:
         """Return the plan of these integers with its bounds, gap, status and solver time."""

@@ -159,7 +159,7 @@ def chosen(name: str, setting: RentScenario, options: RentOptions, caps: Mapping
         efficiency = np.array([[combo.tokens_per_usd(setting.load, rate) for combo, rate in own]])
         found = combo_lp.solve_combo_lp(name.partition(",")[0], offer, rates, rate, efficiency)
     counts = np.zeros(len(options), np.int64)
-    counts[kept] = found.counts_by_option
+    counts[kept] = np.atleast_2d(found.counts).sum(axis=0)
     return found._replace(counts=counts)
 
 
