@@ -300,7 +300,7 @@ def test_recorded_hits_of_a_prefix_cache_are_used_and_the_page_says_so(tmp_path:
     assert hour.trace.cached_tokens.tolist() == [900] * 4
     unknown = short_trace.hour_of_rows(short_trace.read_requests_by_hour(others).tail(4))
     assert unknown.trace.cached_tokens.tolist() == [0] * 4
-    scope = (settings, date(2025, 3, 5), "llama3.1-8b", "iw_fast", 100.0)
+    scope = (settings, date(2025, 3, 5), "llama3.1-8b", 100.0)
     assert busiest_hour(*scope).trace.cached_tokens.tolist() == [900] * 4
     assert busiest_hour(others, *scope[1:]).trace.cached_tokens.tolist() == [0] * 4
 

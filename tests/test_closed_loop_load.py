@@ -12,6 +12,7 @@ from fleetcast.assets.studies.try_load import TryLoad, load_row, parse_load_flee
 from fleetcast.models.latency.profile_tables import profile_prefill_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.trials.client_load import (
     MAX_CLIENT_REQUESTS,
@@ -20,7 +21,6 @@ from fleetcast.models.trials.client_load import (
     replay_client_loop,
     replay_poisson_load,
     replay_to_the_end,
-    single_tier_trace,
 )
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config

@@ -159,7 +159,7 @@ def test_a_fleet_by_bucket_serves_the_plan_of_each_gpu_type(
     assert by_bucket.met.attainment_share >= 0.95
     assert by_bucket.usd_per_hour <= 1.1 * mixed.usd_per_hour
     assert not by_bucket.is_disaggregated
-    hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
+    hour = busiest_hour(settings, DAY, LLM, 5_000.0)
     where = f"trace = 'mine' and day = '{DAY - timedelta(days=2)}' and tier = 'iw_fast'"
     [row] = settings.lake.sql(f"select avg(output_tokens) as mean from requests where {where}").to_pylist()
     np.testing.assert_allclose(hour.expected_tokens, row["mean"])
@@ -173,7 +173,7 @@ def test_a_fleet_by_bucket_serves_the_plan_of_each_gpu_type(
         "up to 999 in, up to 99 out; 1000 and more in, up to 99 out."
     )
     assert rent_buckets.describe_rare_buckets(hour, rent_buckets.parse_bucket_edges("1000/")) == ""
-    world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
+    world, crowd = found.setting, busiest_hour(settings, DAY, LLM, 200_000.0)
     pools = [rent_fleets.team_pools(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
         place_of = np.full(bucket.size, place)
@@ -189,7 +189,7 @@ def test_a_fleet_by_bucket_serves_the_plan_of_each_gpu_type(
 
 
 def test_the_busiest_hour_has_the_rate_of_the_peak(settings: RunSettings) -> None:
-    hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
+    hour = busiest_hour(settings, DAY, LLM, 5_000.0)
     assert hour.day == date(2025, 7, 3)
     tokens = float(hour.trace.input_tokens.sum())
     assert tokens / hour.until_s == pytest.approx(5_000.0)

@@ -106,7 +106,7 @@ def _rank_in_busiest_hour(
 ) -> list[SizedDeployment]:
     scenario = answer.setting
     tokens_per_s = scenario.per_s * scenario.load.input_tokens
-    hour = busiest_hour(settings, day, llm, scenario.tier_name, tokens_per_s)
+    hour = busiest_hour(settings, day, llm, tokens_per_s)
     [pool, *_] = settings.config.fleet.deployments[llm]
     least = settings.config.fleet.min_instances * len(pool.regions or settings.catalogue.regions)
     pools = deployments_to_compare(answer, settings, llm, gpus)

@@ -118,7 +118,7 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
     ]
 
 
-def llm_section(imported: ImportedTrace, settings: RunSettings, first: date, last: date) -> list[Numbers]:
+def llm_section(settings: RunSettings, first: date, last: date) -> list[Numbers]:
     """Return the llms by their share of requests."""
     rows = settings.lake.sql(
         "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last

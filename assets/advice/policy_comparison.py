@@ -36,7 +36,7 @@ def policies_section(settings: RunSettings, day: date, promise: Numbers | None =
     return {"day": day, "advised": advised, "policies": rows}
 
 
-def saving_section(settings: RunSettings, day: date, found: Numbers, today: Numbers | None) -> Numbers | None:
+def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers | None:
     """Return the saving of the advised rule on the last known day, compared with the current fleet.
 
     With a promise, the advised rule has its headroom, and the interval is that over the versions of tomorrow.

@@ -141,11 +141,11 @@ class PromiseSearch:
         may_miss = int(self.count_versions(sized) * (1 - PROMISE_SHARE) + 1e-9)
         return self.is_kept_before(sized) and not self.misses_more_than(sized, may_miss)
 
-    def size_rule(self, rule: str, first: int = 0) -> SizedRule | None:
+    def size_rule(self, rule: str) -> SizedRule | None:
         """Return a rule with the least headroom at which it keeps its promise; None if it never does."""
         found = find_least_sufficient(
             lambda number: self.is_promise(SizedRule(rule, RULE_HEADROOMS[number - 1])),
-            first + 1,
+            1,
             len(RULE_HEADROOMS),
         )
         return None if found is None else SizedRule(rule, RULE_HEADROOMS[found.number - 1])

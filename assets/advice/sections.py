@@ -41,10 +41,10 @@ def add_derived_sections(
     """Add the sections derived from plan and policies: the saving, its certainty, what to watch."""
     first, until = imported.first_day, imported.last_at.date()
     if last is not None and found["board"] is not None:
-        found["saving"] = policy_comparison.saving_section(settings, last, found, today)
+        found["saving"] = policy_comparison.saving_section(last, found, today)
     elif found["tomorrow"] is not None:
         found["saving"] = policy_comparison.short_trace_saving_section(found["tomorrow"], today)
     found["certainty"] = policy_comparison.certainty_section(settings, last, found["board"])
     found["profiles"] = limitations.latency_profiles_section(settings)
-    found["llms"] = data_sections.llm_section(imported, settings, first, until)
+    found["llms"] = data_sections.llm_section(settings, first, until)
     found["watch"] = next_day_plan.watch_section(settings, found["tomorrow"], first, until)

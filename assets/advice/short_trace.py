@@ -22,7 +22,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, r
 from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
 from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.target_search import find_least_sufficient
-from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
@@ -136,12 +136,8 @@ def fewest_instances(
 
 def hour_of_rows(rows: pd.DataFrame) -> BusiestHour:
     """Return the requests of an hour as they are replayed."""
-    zeros = np.zeros(len(rows), np.int16)
-    trace = TraceArrays(
-        rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
-        np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
-        cached_tokens=np.array(rows["cached_tokens"], np.int32),
-    )  # fmt: skip
+    columns = (rows[name] for name in ("arrival_s", "input_tokens", "output_tokens", "cached_tokens"))
+    trace = single_tier_trace(*columns)
     return BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
 
 

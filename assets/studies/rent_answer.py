@@ -77,7 +77,7 @@ def answer_rent_query(
     bound = phase_costs.saving_bound(prices, load)
     scenario = choose_opportunism(scenario, prices, query.way, progress)
     options = measure_options(scenario, prices, query.way, progress)
-    hour = busiest_hour(settings, day, query.llm, scenario.tier_name, scenario.per_s * load.input_tokens)
+    hour = busiest_hour(settings, day, query.llm, scenario.per_s * load.input_tokens)
     fleets, short, rare = {}, "", ""
     kinds = [
         kind

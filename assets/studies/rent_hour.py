@@ -14,6 +14,7 @@ from fleetcast.models.plan.request_buckets import expected_output_tokens
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
@@ -52,7 +53,7 @@ class HourResult(NamedTuple):
     tokens_per_usd: float  # input and output tokens of finished requests
 
 
-def busiest_hour(settings: RunSettings, day: date, llm: str, tier: str, tokens_per_s: float) -> BusiestHour:
+def busiest_hour(settings: RunSettings, day: date, llm: str, tokens_per_s: float) -> BusiestHour:
     """Return the interactive requests of the busiest hour, by input tokens, of the last day before `day`.
 
     Arrival times are scaled so that the mean rate is `tokens_per_s` input tokens/s. ValueError if no day of
@@ -70,13 +71,8 @@ def busiest_hour(settings: RunSettings, day: date, llm: str, tier: str, tokens_p
             arrival_s = rows["arrival_s"].to_numpy(float)
             start_s = arrival_s[0] // HOUR_S * HOUR_S
             pace = rows["input_tokens"].sum() / HOUR_S / tokens_per_s
-            zeros = np.zeros(len(rows), np.int16)
-            # Copies: the kernel is compiled for writeable arrays, and those of a frame are read-only.
-            trace = TraceArrays(
-                (arrival_s - start_s) * pace, zeros, zeros, zeros,
-                np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
-                cached_tokens=np.array(rows["cached_tokens"], np.int32),
-            )  # fmt: skip
+            tokens = (rows[name] for name in ("input_tokens", "output_tokens", "cached_tokens"))
+            trace = single_tier_trace((arrival_s - start_s) * pace, *tokens)
             # The first recorded day has no day before it: its own answers are used.
             before = max((d for d in recorded if d < past), default=past)
             table = settings.lake.sql(APP_OUTPUTS_SQL, trace=settings.trace, day=before, llm=llm, tiers=tiers)

@@ -96,7 +96,7 @@ def load_study(name: str, lake: Lake, base: str | None = None) -> list[StudyVari
         last = config.trace.replay_day
         days = tuple(last - timedelta(days=back) for back in reversed(range(head.replayed_days)))
         settings = build_settings(lake, catalogue, config)
-        require_tiers(settings, head.tiers, days, where)
+        require_tiers(settings, head.tiers, where)
         variants.append(StudyVariant(name, variant, str(what), settings, days, in_one_go))
     return variants
 
@@ -126,7 +126,7 @@ def require_generated_trace(below: dict[str, Any], above: dict[str, Any], where:
         )
 
 
-def require_tiers(settings: RunSettings, tiers: tuple[str, ...], days: tuple[date, ...], where: str) -> None:
+def require_tiers(settings: RunSettings, tiers: tuple[str, ...], where: str) -> None:
     """Raise ConfigError if the trace has no request of a tier that the study needs."""
     trace = settings.config.trace
     if trace.office is not None:

@@ -27,6 +27,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, QualityOffer, replica_capacity_per_s
 
 REFERENCE_POINTS = 5  # number of points that are the reference in turn
+TIME_LIMIT_S = 60.0  # of the search over all reference points
 
 
 class RegionalDemand(NamedTuple):
@@ -84,7 +85,6 @@ def cheapest_regional_plan(
     quality: float,
     latency_s: float,
     gap_share: float = 0.005,
-    time_limit_s: float = 60.0,
     references: Sequence[int] | None = None,
 ) -> MultiRegionPlan | None:
     """Return the cheapest replicas for a mean quality and a latency, to a gap; None where there are none.
@@ -98,7 +98,7 @@ def cheapest_regional_plan(
     for reference in references:
         kept = points_without_longer_mix(offer, reference)
         plan = _cheapest_within(
-            offer.only(points=kept), regions, quality, latency_s, gap_share, time_limit_s / len(references)
+            offer.only(points=kept), regions, quality, latency_s, gap_share, TIME_LIMIT_S / len(references)
         )
         if plan is not None:
             shares = np.zeros((len(plan.shares), kept.size))

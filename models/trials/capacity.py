@@ -17,6 +17,7 @@ from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import Region, Tier
 from fleetcast.models.world.config import RunConfig
@@ -103,9 +104,8 @@ def sample_requests(
     """
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, TRIAL_REQUESTS), rng.exponential(1.0, TRIAL_REQUESTS)
-    zeros = np.zeros(TRIAL_REQUESTS, np.int16)
-    sample = TraceArrays(np.cumsum(gaps), zeros, zeros, zeros, input_tokens[picks], output_tokens[picks])
-    return sample if cached_tokens is None else sample._replace(cached_tokens=cached_tokens[picks])
+    tokens = (input_tokens, output_tokens, *(() if cached_tokens is None else (cached_tokens,)))
+    return single_tier_trace(np.cumsum(gaps), *(column[picks] for column in tokens))
 
 
 class LoadTrial(NamedTuple):

@@ -16,6 +16,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import Schedule, Session
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 
 MAX_CLIENT_REQUESTS = 127  # a leg is a number of one byte
 ACCOUNTED_S = 1.0  # a session plays this long by its plan, then to the end
@@ -142,13 +143,6 @@ def replay_poisson_load(
         outcome.first_token_s - sent_s,
         outcome.finish_s - sent_s,
     )
-
-
-def single_tier_trace(arrival_s: Floats, input_tokens: Ints, output_tokens: Ints) -> TraceArrays:
-    """Return requests of one llm, one region and the first tier; all of shape (R,)."""
-    zeros = np.zeros(arrival_s.size, np.int16)
-    tokens = (input_tokens.astype(np.int32), output_tokens.astype(np.int32))
-    return TraceArrays(arrival_s, zeros, zeros, zeros, *tokens)
 
 
 def replay_to_the_end(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> Outcome:

@@ -15,7 +15,7 @@ import numpy as np
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.pipeline_stages import deployment_profile
 from fleetcast.models.latency.roofline import roofline_profile
-from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, LoadTrial, trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
@@ -134,9 +134,8 @@ def measure_latency_curve(
     deployment_profile(catalogue, *shape)
     rng = np.random.default_rng(CURVE_SEED)
     picks = (rng.random(CURVE_REQUESTS) * mix.input_tokens.size).astype(np.int64)
-    gaps, zeros = rng.exponential(1.0, CURVE_REQUESTS), np.zeros(CURVE_REQUESTS, np.int16)
-    inputs, outputs = (column[picks].astype(np.int32) for column in mix)
-    sample = TraceArrays(np.cumsum(gaps), zeros, zeros, zeros, inputs, outputs)
+    gaps = rng.exponential(1.0, CURVE_REQUESTS)
+    sample = single_tier_trace(np.cumsum(gaps), *(column[picks] for column in mix))
     fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
     trial = LoadTrial(sample, fleet, trial_rules(shape.llm, catalogue, config))
     load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial)

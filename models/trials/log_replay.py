@@ -9,8 +9,8 @@ import numpy as np
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import find_profile
 from fleetcast.models.latency.profile_tables import ProfileFit, build_latency_tables
-from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session
+from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.replay.state import State
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.engine_fit import LoggedRequests
@@ -71,8 +71,7 @@ def make_log_player(
     context_s = fleet.latency.prefill_context_s
     rules = trial_rules(llm, catalogue, config)
     arrival_s = requests.arrival_s - requests.arrival_s[0]
-    zeros = np.zeros(arrival_s.size, np.int16)
-    trace = TraceArrays(arrival_s, zeros, zeros, zeros, requests.input_tokens, requests.output_tokens)
+    trace = single_tier_trace(arrival_s, requests.input_tokens, requests.output_tokens)
     until_s = LOG_TIMEOUT_FACTOR * float(np.max(arrival_s + requests.e2e_s)) + 1.0
     schedule = Schedule([[instances]], hour_s=until_s)
     session = Session(fleet, rules, [instances])

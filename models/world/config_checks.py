@@ -29,7 +29,7 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
     check_cascades(config, catalogue)
     check_quality_policies(config, catalogue)
     check_caps(config, catalogue)
-    check_priority_config(config, catalogue)
+    check_priority_config(config)
     warn_of_missing_prices(config, catalogue)
 
 
@@ -50,7 +50,7 @@ def warn_of_missing_prices(config: RunConfig, catalogue: Catalogue) -> None:
         )
 
 
-def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
+def check_priority_config(config: RunConfig) -> None:
     """Raise ConfigError for shares that do not match the levels."""
     levels = config.replay.levels
     where = f"{config.file.name} [replay"

@@ -52,7 +52,7 @@ def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: State, reques
         state,
         state.central["central_head"],
         state.central["central_tail"],
-        central_list_index(trace, rules, state, request),
+        central_list_index(trace, rules, request),
         request,
     )
 
@@ -60,10 +60,10 @@ def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: State, reques
 @njit_call
 def is_level_waiting(trace: TraceArrays, rules: Rules, state: State, request: int) -> bool:
     """Return whether other requests of its llm and level already wait in the central queue."""
-    return state.central[central_list_index(trace, rules, state, request)].central_head != NO_INDEX
+    return state.central[central_list_index(trace, rules, request)].central_head != NO_INDEX
 
 
 @njit_call
-def central_list_index(trace: TraceArrays, rules: Rules, state: State, request: int) -> int:
+def central_list_index(trace: TraceArrays, rules: Rules, request: int) -> int:
     """Return the index of the request's list in state.central."""
     return trace.llm[request] * rules.ceiling_share.size + trace.level[request]

@@ -40,7 +40,7 @@ def start_transfer(
     to = choose_decode_instance(fleet, state, slot)
     if to == NO_INDEX:
         return False
-    is_kept = should_keep_request(fleet, rules, state, slot, to)
+    is_kept = should_keep_request(rules, state, slot, to)
     set_both_phases(trace, fleet, state, slot, request, is_kept)
     if is_kept:
         return False

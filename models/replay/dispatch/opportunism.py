@@ -51,7 +51,7 @@ def starting_instance(fleet: FleetArrays, rules: Rules, state: State, slot: int)
 
 
 @njit_call
-def should_keep_request(fleet: FleetArrays, rules: Rules, state: State, slot: int, to: int) -> bool:
+def should_keep_request(rules: Rules, state: State, slot: int, to: int) -> bool:
     """Return whether the slot keeps a request that has its first token, and does not send it to `to`."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.WEIGHTED:

@@ -46,7 +46,7 @@ def make_fleet(
     capacity = np.array([instance_kv_tokens(catalogue, config, each) for each in kinds])
     fixed_blocks = np.array([request_kv_blocks(catalogue, config, each) for each in kinds])
     room = capacity - fixed_blocks * config.kv_block_tokens
-    pools = pool_fields(catalogue, config, replay, rows, kinds, room)
+    pools = pool_fields(catalogue, replay, rows, kinds, room)
     return FleetArrays(
         **pools,
         **kind_fields(catalogue, config, kinds, capacity, replay.is_balanced),
@@ -72,7 +72,6 @@ def interactive_tier_mask(catalogue: Catalogue) -> Bools:
 
 def pool_fields(
     catalogue: Catalogue,
-    config: FleetConfig,
     replay: ReplayConfig,
     rows: Sequence[PoolRow],
     kinds: Sequence[InstanceKind],

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fleetcast.models.aliases import Ints
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -10,6 +11,22 @@ from fleetcast.models.world.mechanisms import Prefix, QueueOrder
 
 SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
 EMPTY_TRACE = TraceArrays(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
+
+
+def single_tier_trace(
+    arrival_s: npt.ArrayLike,
+    input_tokens: npt.ArrayLike,
+    output_tokens: npt.ArrayLike,
+    cached_tokens: npt.ArrayLike = (),
+) -> TraceArrays:
+    """Return requests of one llm, one region and the first tier; all of shape (R,).
+
+    The arrays are copies: the kernel is compiled for writeable ones, and those of a frame are read-only.
+    """
+    arrivals = np.array(arrival_s, float)
+    zeros = np.zeros(arrivals.size, np.int16)
+    inputs, outputs, cached = (np.array(t, np.int32) for t in (input_tokens, output_tokens, cached_tokens))
+    return TraceArrays(arrivals, zeros, zeros, zeros, inputs, outputs, cached_tokens=cached)
 
 
 def assign_lanes(trace: TraceArrays, rules: Rules) -> TraceArrays:
