@@ -47,8 +47,23 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
             f"compact costs {abs(over):.0%} {'less' if over < 0 else 'more'} than a fleet that knows each "
             "minute's work, starts instances at once and uses each as compact does by its knob.",
         )
-    for line in scenario_limits(rows):
+    for line in (*choice_lines(rows), *scenario_limits(rows)):
         OUT.print(line)
+
+
+def choice_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line on the policy that the known days would make one choose; none where nothing is chosen."""
+    chosen = next((row for row in rows if row["is_chosen"]), None)
+    if chosen is None or chosen["over_cheapest_share"] is None:
+        return []
+    best = next(row for row in rows if row["over_cheapest_share"] == 0 and row["is_ranked"])
+    kept = f"on {chosen['days_on_target']} of {chosen['days']} days it attains every target"
+    if chosen["policy"] == best["policy"]:
+        return [f"The known days choose {best['policy']}, the cheapest on the unseen days too; {kept}."]
+    return [
+        f"The known days choose {chosen['policy']}: on the unseen days "
+        f"{chosen['over_cheapest_share']:+.1%} against {best['policy']}, the cheapest there; {kept}."
+    ]
 
 
 def margin_share(row: Mapping[str, Any]) -> float | None:

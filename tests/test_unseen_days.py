@@ -53,7 +53,7 @@ from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import build_dataclass
 from fleetcast.pipelines.cli import cli_app
-from fleetcast.pipelines.unseen_board import scenario_limits
+from fleetcast.pipelines.unseen_board import choice_lines, scenario_limits
 
 FIRST = date(2025, 7, 1)
 PERIOD = last_days(FIRST + timedelta(days=5), 2, 2, 3)
@@ -227,6 +227,7 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
         assert line["total_usd"] == pytest.approx(by["judged"]["total_usd"].sum())
         assert line["worst_ratio"] == by["judged"]["attained_ratio"].min()
         assert line["known_ratio"] == min(chosen["attained_ratio"])
+        assert line["known_usd"] == pytest.approx(chosen["total_usd"])
         assert line["next_day_ratio"] == pytest.approx(chosen["next_day"])
         on_target = int((by["judged"]["attained_ratio"] >= 1).sum())
         assert (line["days_on_target"], line["is_ranked"]) == (
@@ -247,6 +248,32 @@ def test_the_difference_to_the_cheapest_has_the_interval_of_its_days(compared) -
         share = row.over_cheapest_share
         found = (share - row.half_width_share, share + row.half_width_share)
         assert found == pytest.approx((low, high) if difference.any() else (0.0, 0.0), rel=1e-4), row.policy
+
+
+def test_the_known_days_choose_the_cheapest_policy_with_a_margin(compared) -> None:
+    """What the unseen days cost has no part in it, and a policy that knows its day cannot be chosen."""
+    _, board = compared
+    with_margin = board[(board["next_day_ratio"] >= 1) & (board["known_ratio"] >= 1)]
+    usable = with_margin[~with_margin["knows_the_day"]].set_index("policy")["known_usd"]
+    assert list(board.loc[board["is_chosen"], "policy"]) == [usable.idxmin()]
+
+
+def test_the_board_says_what_the_choice_of_the_known_days_costs() -> None:
+    best = {
+        "policy": "reflex",
+        "is_chosen": False,
+        "is_ranked": True,
+        "over_cheapest_share": 0.0,
+        "days_on_target": 5,
+        "days": 5,
+    }
+    other = best | {"policy": "compact", "is_chosen": True, "over_cheapest_share": 0.012, "days_on_target": 4}
+    (line,) = choice_lines([best, other])
+    assert line.startswith("The known days choose compact: on the unseen days +1.2% against reflex")
+    assert "on 4 of 5 days" in line
+    (line,) = choice_lines([best | {"is_chosen": True}])
+    assert line.startswith("The known days choose reflex, the cheapest on the unseen days too")
+    assert choice_lines([best]) == []
 
 
 def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_frozen(compared) -> None:

@@ -19,6 +19,8 @@
 -- worst_day = that day
 -- mean_ratio = attainment over target of the worst tier, mean of the days
 -- known_ratio = attainment over target on the worst known day
+-- known_usd = what the same trial cost on the known days
+-- is_chosen = whether it is what one would run after the known days: the cheapest on them, of the policies with a margin above every target
 -- cliff_share = how much larger the factor may be before next_day_ratio falls below 0.9; null: never seen
 -- floor_share = cost of the minimum of instances over that of the clairvoyant
 with judged as (
@@ -48,14 +50,14 @@ summed as (
 ),
 
 known as (
-    select trace, policy, reading, factor, min(attained_ratio) as known_ratio
+    select trace, policy, reading, factor, min(attained_ratio) as known_ratio, sum(total_usd) as known_usd
     from unseen_days
     where purpose = 'tuned'
     group by trace, policy, reading, factor
 ),
 
 ranked as (
-    select summed.*, known_ratio, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked
+    select summed.*, known_ratio, known_usd, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked
     from summed
     inner join known using (trace, policy, reading, factor)
 ),
@@ -64,6 +66,13 @@ cheapest as (
     select trace, arg_min(policy, total_usd) as cheapest_policy, min(total_usd) as total_usd
     from ranked
     where is_ranked and not knows_the_day
+    group by trace
+),
+
+chosen as (
+    select trace, arg_min(policy, known_usd) as policy
+    from ranked
+    where known_ratio >= 1 and next_day_ratio >= 1 and not knows_the_day
     group by trace
 ),
 
@@ -91,8 +100,10 @@ select
     ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_usd_share,
     ranked.total_usd / ranked.known_minutes_usd - 1 as over_known_minutes_share,
     worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, next_day_ratio, cliff_share,
+    known_usd, chosen.policy is not null as is_chosen,
     perfect.floor_usd / perfect.total_usd     as floor_share
 from ranked
 left join cheapest using (trace)
 left join by_day using (trace, policy)
 left join perfect using (trace)
+left join chosen using (trace, policy)
