@@ -34,13 +34,15 @@ from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import require_known
 
 COLUMNS = ("input_tokens", "output_tokens")
+MOST_TOKENS = 2**31 - 1  # of a prompt or an answer
+MOST_INTERVALS = 1_000_000
 SERVING, BOOTING, DRAINING = (STATES.index(name) for name in ("serving", "booting", "draining"))
 
 
 class Observation(NamedTuple):
     """What a policy observes when it is called."""
 
-    now_s: float  # since the first arrival
+    now_s: float  # on the clock of the trace's arrival_s
     serving: int  # instances
     booting: int
     waiting: int  # requests that have arrived and are in no batch
@@ -58,7 +60,8 @@ class Fleet:
     """Instances of one llm on one GPU type in one region.
 
     `llm` and `gpu` are names in the catalogue that comes with fleetcast. A custom `profile`, in seconds,
-    replaces its latencies. ConfigError for an unknown name; the message lists the known ones.
+    replaces its latencies. ValueError for an impossible number; when it is played, ConfigError for an unknown
+    name, with the known ones, and for an llm that does not fit.
     """
 
     llm: str
@@ -70,6 +73,17 @@ class Fleet:
     max_batch: int = 256  # requests
     max_prefill_tokens: int = 2048  # in one step
     profile: LatencyProfile | None = None
+
+    def __post_init__(self) -> None:
+        least_most = 1 if self.max_instances is None else 0
+        least = {"instances": least_most, "tensor_parallel": 1, "max_batch": 1, "max_prefill_tokens": 1}
+        if self.max_instances is not None:
+            least["max_instances"] = max(1, self.instances)
+        for name, lowest in least.items():
+            if not isinstance(value := getattr(self, name), (int, np.integer)) or value < lowest:
+                raise ValueError(f"{name}: got {value!r}, needed a whole number from {lowest} on. Change it.")
+        if not 0 <= self.boot_s < np.inf:
+            raise ValueError(f"boot_s: got {self.boot_s!r}, needed seconds from 0 on. Change it.")
 
     def to_arrays(self) -> tuple[kernel_inputs.FleetArrays, kernel_inputs.Rules]:
         """Return the arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
@@ -93,6 +107,7 @@ class Fleet:
                 boot_spot_s=self.boot_s or 1e-9,
                 boot_spot_max_s=self.boot_s,
                 boot_local_s=self.boot_s,
+                moves=dataclasses.replace(defaults.replay.moves, interval_s=3600.0),  # there are none
                 order="fcfs",
                 cascades={},
             ),
@@ -122,8 +137,8 @@ class Fleet:
 class Trace:
     """Requests, from a DataFrame or a file of CSV or Parquet.
 
-    Columns: `arrival_s`, or `arrived_at` as timestamps; `input_tokens`; `output_tokens`. Other columns are
-    kept. ValueError where one of these is missing.
+    Columns: `arrival_s` in seconds, or `arrived_at` as timestamps or seconds since 1970; `input_tokens`;
+    `output_tokens`. Other columns are kept. ValueError where one of these is missing or no such number.
     """
 
     def __init__(self, requests: pd.DataFrame | str | Path) -> None:
@@ -132,7 +147,8 @@ class Trace:
             requests = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
         requests = requests.copy()
         if "arrival_s" not in requests and "arrived_at" in requests:
-            at = pd.to_datetime(requests["arrived_at"], utc=True)
+            is_number = pd.api.types.is_numeric_dtype(requests["arrived_at"])
+            at = pd.to_datetime(requests["arrived_at"], utc=True, unit="s" if is_number else None)
             requests["arrival_s"] = (at - at.min()).dt.total_seconds()
         missing = [name for name in ("arrival_s", *COLUMNS) if name not in requests]
         if missing or requests.empty:
@@ -141,6 +157,15 @@ class Trace:
                 f"{', '.join(missing) or 'requests'}; it needs arrival_s (or arrived_at), "
                 f"{' and '.join(COLUMNS)}. Rename or add them."
             )
+        arrival_s = requests["arrival_s"]
+        if not pd.api.types.is_numeric_dtype(arrival_s):
+            raise ValueError(
+                f"arrival_s: got {arrival_s.dtype}, needed seconds as numbers. Name timestamps arrived_at."
+            )
+        if not arrival_s.between(0, np.inf, inclusive="left").all():
+            raise ValueError("arrival_s must be finite and not negative. Correct or leave out such rows.")
+        for name in COLUMNS:
+            _check_tokens(requests[name])
         self.requests = requests.sort_values("arrival_s", kind="stable", ignore_index=True)
 
     @classmethod
@@ -170,6 +195,17 @@ class Trace:
         )
 
 
+def _check_tokens(column: "pd.Series[int]") -> None:
+    """Raise ValueError with the first value that is no whole number of tokens."""
+    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    is_bad = ~((numbers >= 1) & (numbers <= MOST_TOKENS) & (numbers % 1 == 0))
+    if is_bad.any():
+        raise ValueError(
+            f"{column.name} of row {int(is_bad.argmax())}: got {column.iloc[int(is_bad.argmax())]}, needed a "
+            f"whole number from 1 to {MOST_TOKENS:,}. Correct or leave out such rows."
+        )
+
+
 def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
     """Play the trace; return one row for each request, in order of arrival.
 
@@ -180,10 +216,16 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
     -------
     The trace's columns and status (finished, refused, queued), ttft_s, tpot_s, e2e_s, preemptions, instance;
     a time that does not exist is NaN. `attrs` has gpu_hours and usd from 0 s to the end of the interval with
-    the last arrival, and the number of the kernel's events.
+    the last arrival, and the number of the kernel's events. ValueError for an impossible `every_s`.
     """
-    arrays, rules = fleet.to_arrays()
     requests = trace.to_arrays()
+    if not (every_s > 0 and requests.arrival_s[-1] / every_s <= MOST_INTERVALS):
+        raise ValueError(
+            f"every_s: got {every_s:g} for arrivals up to {requests.arrival_s[-1]:g} s, needed above 0 and "
+            f"at most {MOST_INTERVALS:,} intervals from 0 s on. Raise it, or count arrival_s from the first "
+            "arrival."
+        )
+    arrays, rules = fleet.to_arrays()
     session = run.Session(arrays, rules, [fleet.instances])
     session.append_trace(requests)
     end_s, now_s, wanted, instance_s = float(requests.arrival_s[-1]), 0.0, fleet.instances, 0.0

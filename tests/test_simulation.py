@@ -71,6 +71,16 @@ def test_a_trace_may_have_timestamps_columns_of_its_own_and_any_order() -> None:
     assert np.isfinite(requests.loc[~single, "tpot_s"]).all()
 
 
+def trace_of(**values: object) -> Trace:
+    """A single request."""
+    return Trace(pd.DataFrame({"arrival_s": 0.0, "input_tokens": 9, "output_tokens": 9} | values, index=[0]))
+
+
+def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:
+    rows = pd.DataFrame({"arrived_at": [1_750_000_060, 1_750_000_000], "input_tokens": 9, "output_tokens": 9})
+    assert Trace(rows).requests["arrival_s"].tolist() == [0.0, 60.0]
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -78,6 +88,20 @@ def test_a_trace_may_have_timestamps_columns_of_its_own_and_any_order() -> None:
         (lambda: Trace(Trace.poisson(1, 9).requests.head(0)), ValueError, "lacks requests"),
         (lambda: replay(Trace.poisson(1, 9), Fleet("lama3.1-8b", GPU)), ConfigError, "llama3.1-8b"),
         (lambda: replay(Trace.poisson(1, 9), Fleet(LLM, "h100")), ConfigError, "h100-80gb"),
+        (lambda: trace_of(arrival_s=pd.Timestamp("2025-01-01")), ValueError, "Name timestamps arrived_at"),
+        (lambda: trace_of(arrival_s=np.nan), ValueError, "arrival_s must be finite and not negative"),
+        (lambda: trace_of(input_tokens=2**32 + 100), ValueError, "row 0: got 4294967396, needed a whole"),
+        (lambda: trace_of(output_tokens=np.nan), ValueError, "output_tokens of row 0: got nan"),
+        (lambda: trace_of(output_tokens=0), ValueError, "output_tokens of row 0: got 0"),
+        (lambda: replay(trace_of(), Fleet(LLM, GPU), every_s=-1), ValueError, "every_s: got -1"),
+        (lambda: replay(trace_of(arrival_s=1.75e9), Fleet(LLM, GPU)), ValueError, "from the first arrival"),
+        (lambda: Fleet(LLM, GPU, instances=0), ValueError, "instances: got 0, needed a whole number from 1"),
+        (lambda: Fleet(LLM, GPU, instances=1.5), ValueError, "instances: got 1.5"),
+        (lambda: Fleet(LLM, GPU, instances=4, max_instances=2), ValueError, "max_instances: got 2, needed"),
+        (lambda: Fleet(LLM, GPU, tensor_parallel=0), ValueError, "tensor_parallel: got 0"),
+        (lambda: Fleet(LLM, GPU, max_batch=0), ValueError, "max_batch: got 0"),
+        (lambda: Fleet(LLM, GPU, boot_s=-1), ValueError, "boot_s: got -1"),
+        (lambda: replay(trace_of(), Fleet("llama3.1-405b-fp8", "l40s-48gb")), ConfigError, "have 43 GiB"),
     ],
 )
 def test_what_cannot_be_played_is_refused(make, error, message) -> None:

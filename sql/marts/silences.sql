@@ -6,6 +6,7 @@
 -- gap begins in the slot where 20 requests were expected and none arrived, within three hours of the last
 -- request: probability exp(-20) for Poisson arrivals. It lasts until the next request. Load that stops regularly is no
 -- gap, and load that stopped three times in the week before, like bursts, is none: its empty hours and days are zero.
+-- If the data end at a quiet hour, the rest of the last day is a gap where 20 requests usually come in it.
 -- grain: silence_end
 -- reads: requests
 -- units: requests; a gap covers [silence_start, silence_end), UTC
@@ -95,9 +96,17 @@ broken_off as (
     group by last_busy
 ),
 
+cut_off as (
+    select last_busy, min(slot) as silence_start
+    from summed
+    where next_busy is null and last_busy not in (select last_busy from broken_off)
+    group by last_busy
+    having sum(usual) filter (slot < midnight) >= 20
+),
+
 begun as (
     select *
-    from broken_off
+    from (from broken_off union all from cut_off)
     qualify count(*) over (
         order by silence_start range between interval '7 days' preceding and current row
     ) <= 3
