@@ -354,10 +354,11 @@ def write_prefixes(lake: Lake) -> None:
 
 
 def write_short_plans(lake: Lake) -> None:
-    """Two hours in which regions are short, and one in which an llm is."""
+    """Two hours in which regions are short, one in which an llm is, and one that lacks next to nothing."""
     plans = lake.read("plans", **TRACE_DAY).drop_columns(["trace", "day"]).to_pandas()
     short = (plans["policy"] == "lt_i") & (plans["hour_start"].dt.hour.isin([3, 4]))
     plans.loc[short, "short_tokens_per_s"] = np.arange(short.sum()) * 100.0
+    plans.loc[(plans["policy"] == "lt_i") & (plans["hour_start"].dt.hour == 6), "short_tokens_per_s"] = 0.4
     alone = (plans["policy"] == "corrected") & (plans["hour_start"].dt.hour == 5)
     plans.loc[alone, "short_llm_tokens_per_s"] = 1234.0
     table = pa.Table.from_pandas(plans, preserve_index=False)

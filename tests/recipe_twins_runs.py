@@ -114,8 +114,10 @@ def plan_changes(t: Tables) -> Frame:
 def short_plans(t: Tables) -> Frame:
     plans, found = t.all_plans, []
     for policy, own in plans.groupby("policy"):
-        regions = own[own["short_tokens_per_s"] > 0]
-        whole = own[own["short_llm_tokens_per_s"] > 0].drop_duplicates(["hour_start", "llm"])
+        regions = own[own["short_tokens_per_s"] > 0.01 * own["capacity_tokens_per_s"]]
+        whole = own[own["short_llm_tokens_per_s"] > 0.01 * own["capacity_tokens_per_s"]].drop_duplicates(
+            ["hour_start", "llm"]
+        )
         whole = whole.assign(served_region="all regions", short_tokens_per_s=whole["short_llm_tokens_per_s"])
         short = pd.concat([regions, whole])
         if not len(short):

@@ -57,7 +57,8 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
         efficiency = np.random.default_rng(seed).uniform(0.5, 2.0, (1, 3)) * (goodput > 0)
         found = combo_lp.solve_combo_lp(programme, offer, rates, goodput, efficiency)
         weight = combo_lp.combo_lp_weights(programme, offer, efficiency)[0]
-        got = found.counts[0] @ weight + found.unserved_per_s @ unserved_penalty_usd(weight[None], goodput)
+        penalty = unserved_penalty_usd(weight[None], goodput)
+        got = found.counts[0] @ weight + found.unserved_per_s @ penalty
         assert got == pytest.approx(least(offer, weight, goodput[0], rates[0]), rel=1e-6, abs=1e-6), seed
         assert combo_lp_violations(offer, rates, goodput, found) == []
         assert found.gap_share < 1e-6  # solved exactly: the better of its bounds is the optimum
@@ -105,6 +106,17 @@ def serves_both(counts: np.ndarray, goodput: np.ndarray, rates: np.ndarray) -> n
             free[:, n] -= used
             left = left - used * goodput[0, n]
     return (left <= 1e-9) & (free @ goodput[1] >= rates[1] * (1 - 1e-9))
+
+
+def test_a_bucket_of_next_to_nothing_is_served() -> None:
+    """An instance for a request a day costs more than what an unserved request/s does times its rate."""
+    offer, goodput, _ = offers(3, 1)
+    rates, efficiency = np.array([1e-8 * goodput.max()]), (goodput > 0).astype(float)
+    plans = [solve_shares(offer, rates, goodput), solve_melange(offer, rates, goodput)]
+    plans += [combo_lp.solve_combo_lp(name, offer, rates, goodput, efficiency) for name in combo_lp.COMBO_LPS]
+    for plan in plans:
+        assert not plan.unserved_per_s.any(), plan.programme
+        assert plan.counts.sum() >= 1
 
 
 def test_melange_s_published_example_is_met() -> None:

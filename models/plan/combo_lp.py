@@ -3,12 +3,12 @@
 Sets       b workloads, n options, g GPU types
 Data       g[b,n] goodput of one option in requests/s, D[b] demand in requests/s, P[n] USD per hour,
            C[b,n] tokens per USD, uses[n,g] GPUs, G[g] available GPUs
-Decisions  x[b,n] integer >= 0, z[b] >= 0 unserved requests/s
+Decisions  x[b,n] integer >= 0, z[b] >= 0 the unserved share
 
-CO-LP      min sum P/C x + penalty z          (16): cheap and efficient options first
-MC-LP      min sum P x + penalty z            cost alone
-MCE-LP     max sum C x - penalty z            as published: it fills the caps with efficient options
- (serve)   sum_n g x + z >= D                                                                for b
+CO-LP      min sum P/C x + penalty D z        (16): cheap and efficient options first
+MC-LP      min sum P x + penalty D z          cost alone
+MCE-LP     max sum C x - penalty D z          as published: it fills the caps with efficient options
+ (serve)   sum_n g / D x + z >= 1                                                            for b
  (cap)     sum_bn uses x <= G                                                                for g
 
 The paper's remedy for a fleet that is too small ("relaxing the objective") cannot make it feasible; here the
@@ -29,6 +29,7 @@ from fleetcast.models.plan.rental import (
     RentalOffer,
     RentalPlan,
     add_gpu_limits,
+    limit_goodput,
     option_prices,
     require_valid_offer,
     unserved_penalty_usd,
@@ -62,6 +63,7 @@ def solve_combo_lp(
     if model not in COMBO_LPS:
         raise PlanError(f"Unknown model {model!r}. Known: {', '.join(COMBO_LPS)}.")
     require_valid_offer(offer, goodput, rates)
+    goodput = limit_goodput(goodput, rates)
     if model == "mce_lp" and (offer.cap_gpus >= NO_GPU_CAP).any():
         raise PlanError("mce_lp rents all available GPUs: it needs a cap on every GPU type. Give --cap.")
     weights = combo_lp_weights(model, offer, tokens_per_usd)
@@ -111,11 +113,11 @@ def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, weights: 
     serving = [(b, n) for b in buckets for n in options if goodput[b, n] > 0]
     x = add_variables(lp, "x", serving, integer=True)
     z = add_variables(lp, "z", [(b,) for b in buckets])
-    penalty = unserved_penalty_usd(weights, goodput)
+    penalty = rates * unserved_penalty_usd(weights, goodput)
     cost = linear_sum((x[key], weights[key]) for key in x)
     lp += cost + linear_sum((z[b,], penalty[b]) for b in buckets)
     for b in buckets:
-        served = [(x[b, n], goodput[b, n]) for n in options if (b, n) in x]
-        lp += linear_sum([*served, (z[b,], 1.0)]) >= rates[b], f"serve_{b}"
+        served = [(x[b, n], goodput[b, n] / rates[b]) for n in options if (b, n) in x]
+        lp += linear_sum([*served, (z[b,], 1.0)]) >= 1, f"serve_{b}"
     add_gpu_limits(lp, offer, ((n, x[b, n]) for b, n in x))
     return OptimisationModel(lp, cost, {"x": x})

@@ -15,6 +15,7 @@ from fleetcast.models.plan.rental import (
     EXACT_SOLVER,
     RentalOffer,
     RentalPlan,
+    limit_goodput,
     limit_offer,
     option_prices,
     require_valid_offer,
@@ -42,6 +43,7 @@ def solve_melange(
     """
     started = perf_counter()
     require_valid_offer(offer, tput, rates)
+    tput = limit_goodput(tput, rates)
     of_slices = np.repeat(rates / slice_factor, slice_factor), np.repeat(tput, slice_factor, axis=0)
     found = solve_model(build_shares_model(offer, *of_slices, 1.0, is_whole=True), options)
     shares = np.zeros(tput.shape)

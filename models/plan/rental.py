@@ -16,6 +16,7 @@ from fleetcast.models.plan.solver import SolverOptions
 
 EXACT_SOLVER = SolverOptions(gap_share=0.0)
 NO_GPU_CAP = 10**6  # GPUs of a type without a cap
+LEAST_USED_SHARE = 1e-4  # of an option; a solver takes much smaller loads for none
 
 
 class RentalOffer(NamedTuple):
@@ -63,6 +64,12 @@ def require_valid_offer(offer: RentalOffer, goodput: Floats, rates: Floats) -> N
                 f"Bucket {b + 1}: none of {', '.join(offer.options) or 'no option'} serves it within its "
                 "targets. Loosen them, or offer larger GPUs."
             )
+
+
+def limit_goodput(goodput: Floats, rates: Floats) -> Floats:
+    """Return the goodput, (b, n), at which no bucket uses less than LEAST_USED_SHARE; `rates` (b,)."""
+    limited: Floats = np.minimum(goodput, rates[:, None] / LEAST_USED_SHARE)
+    return limited
 
 
 def add_gpu_limits(lp: Any, offer: RentalOffer, counts: Iterable[tuple[int, Any]]) -> None:

@@ -32,6 +32,7 @@ from fleetcast.models.plan.rental import (
     RentalOffer,
     RentalPlan,
     add_gpu_limits,
+    limit_goodput,
     option_prices,
     require_valid_offer,
     unserved_penalty_usd,
@@ -55,6 +56,7 @@ def solve_shares(
     """
     started = perf_counter()
     require_valid_offer(offer, goodput, rates)
+    goodput = limit_goodput(goodput, rates)
     found = solve_model(build_shares_model(offer, rates, goodput, eta), options)
     counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
     shares, missing = bucket_shares(offer, rates, goodput, eta, counts)

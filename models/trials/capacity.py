@@ -148,7 +148,7 @@ def max_rate_for_tier(
 ) -> float | None:
     """Return the highest requests/s at which enough meet the tier's targets; None if an idle fleet does not.
 
-    The search begins at `near_per_s`.
+    The search begins at `near_per_s`. It ends near FLOOD_PER_S where even all requests at once are in time.
     """
 
     def attained_share(requests_per_s: float) -> float:
@@ -161,7 +161,7 @@ def max_rate_for_tier(
         return None
     target_share = tier.attainment_target_share * idle_share
     low, high = IDLE_PER_S, near_per_s
-    while attained_share(high) >= target_share:
+    while high < FLOOD_PER_S and attained_share(high) >= target_share:
         low, high = high, 2 * high
     for _ in range(halvings):
         middle = (low + high) / 2

@@ -2,13 +2,14 @@
 -- grain: trace, day, policy
 -- reads: all_plans
 -- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind with the highest capacity, short_hours hours
+-- Less than a hundredth of an instance is no shortage: a plan serves it in another region, as an instance would cost more.
 with short as (
     select
         trace, day, policy, hour_start, llm, role, served_region,
         max(capacity_tokens_per_s) as capacity_tokens_per_s,
         any_value(short_tokens_per_s) as short_tokens_per_s
     from all_plans
-    where short_tokens_per_s > 0
+    where short_tokens_per_s > 0.01 * capacity_tokens_per_s
     group by trace, day, policy, hour_start, llm, role, served_region
     union all
     select
@@ -16,7 +17,7 @@ with short as (
         max(capacity_tokens_per_s) as capacity_tokens_per_s,
         any_value(short_llm_tokens_per_s) as short_tokens_per_s
     from all_plans
-    where short_llm_tokens_per_s > 0
+    where short_llm_tokens_per_s > 0.01 * capacity_tokens_per_s
     group by trace, day, policy, hour_start, llm, role
 ),
 
