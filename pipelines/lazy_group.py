@@ -33,6 +33,13 @@ class LazyGroup(TyperGroup):
             return super().get_command(ctx, cmd_name)
         return import_command(self._module_of[cmd_name], cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a command and its arguments; one that begins with an SQL comment is no option."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, ["\n" + text if text.startswith("-- ") else text for text in rest]
+
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the help without an import of a command."""
         self._is_listing = True

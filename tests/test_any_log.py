@@ -308,6 +308,7 @@ def test_a_local_clock_set_back_an_hour_is_warned_of_and_mended(tmp_path):
     assert 'clock = "Europe/Berlin"' in step["detail"]
     report, rows = land(path, tmp_path / "lake", 'clock = "Europe/Berlin"')
     assert [row["arrived_at"] for row in rows] == local
+    assert "as given, Europe/Berlin where the text has no zone" in report.columns
     assert (report.rows_out_of_order, report.clock) == (
         0,
         "as given, Europe/Berlin where the text has no zone",

@@ -12,6 +12,7 @@ from hostile_values import TEXTS
 from test_sources import CATALOGUE, READERS, TRACES, fixture, landed
 
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.ingest import IngestError, ingest_file
 from fleetcast.assets.traces.trace_formats import recognise_format
 
@@ -123,7 +124,10 @@ def test_names_stay_intact_when_another_line_has_another_encoding(tmp_path):
     )
     (tmp_path / "a.jsonl").write_bytes(lines)
     lake = Lake(tmp_path / "lake")
-    assert ingest_file(tmp_path / "a.jsonl", lake, CATALOGUE).rows_kept == 3
+    report = ingest_file(tmp_path / "a.jsonl", lake, CATALOGUE)
+    assert report.rows_kept == 3
+    findings = {row["aspect"]: row for row in assess_trace(lake, report.trace).to_pylist()}
+    assert (findings["not UTF-8"]["rows"], findings["not UTF-8"]["verdict"]) == (1, "warn")
     names = lake.sql("select session_id from requests order by arrived_at")["session_id"].to_pylist()
     assert names == ["\u65e5\u672c \u20ac", "caf\ufffd", "caf\u00e9"]
 

@@ -246,6 +246,7 @@ def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> Non
         ('[policies."a/b"]\nlike = "lt_i"\n', r"got 'a/b', needed up to 60 letters"),
         ('[policies.p]\nlike = "hpa"\nquantile = 0.9\n', "hpa has no plan with a quantile. Drop quantile"),
         ('[policies.p]\nlike = "hpa"\ncapacity_share = 0.9\n', "hpa has no plan. Drop capacity_share"),
+        ('[policies.p]\nlike = "compact"\nanswers = "quality"\n', r"policy p needs \[quality\] with quality"),
         ("[trace.office]\n", "trace: the key 'name' is missing"),
         ('[trace]\nname = "t"\n', "trace: the key 'first_day' is missing"),
         (one, r"mix\]: llama3\.1-405b-fp8 is not in \[fleet\.deployments\]\. Add it there or drop it"),

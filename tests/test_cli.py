@@ -126,9 +126,10 @@ def test_sql_writes_csv_when_piped_and_one_line_errors():
     result = invoke("sql", "select 42 as answer, 'a,b' as text")
     assert result.exit_code == 0
     assert result.stdout == '"answer","text"\n42,"a,b"\n'
+    assert invoke("sql", "-- the answer\nselect 42 as answer").stdout == '"answer"\n42\n'
     nested = "[1, 2]::ubigint[] as l, {'a': date '2024-02-29'} as s, null::int[] as l, interval 1 day as i"
     lines = invoke("sql", f"select {nested}").stdout.splitlines()[1]
-    assert lines == '"[1, 2]","{""a"": ""2024-02-29""}",,"[0, 1, 0]"'
+    assert lines == '"[1, 2]","{""a"": ""2024-02-29""}",,"1 day"'
     data = "'ab'::blob as b, ['ab'::blob] as l, {'x': 'ab'::blob} as s, '101'::bit as t, 10::bignum as n"
     lines = invoke("sql", f"select {data}, union_value(a := 1) as u, 1 as a, 2 as a").stdout.splitlines()
     assert lines[1] == '"6162","[""6162""]","{""x"": ""6162""}","101","10","1",1,2'

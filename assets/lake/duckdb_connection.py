@@ -26,7 +26,14 @@ from fleetcast.assets.lake.process_resources import usable_cores, usable_memory_
 from fleetcast.assets.lake.store import LakePath, scratch_root
 
 LEAST_MEMORY_MB = 1500  # minimum memory of DuckDB, which gets a quarter of the process's memory
-TYPES_WITHOUT_ARROW = {"bit", "bignum", "union", "variant", "geometry"}
+TYPES_AS_TEXT = {
+    "bit",
+    "bignum",
+    "union",
+    "variant",
+    "geometry",
+    "interval",
+}  # Arrow lacks them, or Python prints lists
 STORE_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(ChangedError|StoreError): (.*)$", re.MULTILINE)
 Connection = duckdb.DuckDBPyConnection
 IN_MEMORY = ":memory:"
@@ -186,11 +193,11 @@ def view_columns(con: Connection) -> dict[str, list[str]]:
 
 
 def cast_for_arrow(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return the relation with columns of types that Arrow lacks cast to text."""
-    if not any(kind.id in TYPES_WITHOUT_ARROW for kind in relation.types):
+    """Return the relation with columns of TYPES_AS_TEXT cast to text."""
+    if not any(kind.id in TYPES_AS_TEXT for kind in relation.types):
         return relation
     columns = (
-        f"cast(#{n} as varchar) as {json.dumps(name)}" if kind.id in TYPES_WITHOUT_ARROW else f"#{n}"
+        f"cast(#{n} as varchar) as {json.dumps(name)}" if kind.id in TYPES_AS_TEXT else f"#{n}"
         for n, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), start=1)
     )
     return relation.project(", ".join(columns))

@@ -152,7 +152,7 @@ def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Cata
         "format": landed.format,
         "clock": clock_text(landed, mapping.zone),
         "has_given_ids": "request_id" in landed.log.paths if landed.log else "ids" in landed.source.fields,
-        "columns": landed.log.describe(landed.content.separator) if landed.log else None,
+        "columns": landed.log.describe(landed.content.separator, mapping.zone) if landed.log else None,
         **(landed.log.variables() if landed.log else {}),
         "is_archive": landed.container == "tar",
         "sha256": trace_file_digest(landed, mapping, catalogue),

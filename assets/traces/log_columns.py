@@ -65,14 +65,14 @@ class LogColumns(NamedTuple):
         named = {f"{name}_column": ".".join(self.paths.get(name, (name,))) for name in ("kind", "status")}
         return {**values, **named, "kinds": list(self.kinds) or None}
 
-    def describe(self, separator: str) -> str:
-        """Return what was read from which columns, as a line."""
+    def describe(self, separator: str, zone: str | None) -> str:
+        """Return what was read from which columns, as a line; `zone`: of texts without one, None for UTC."""
         parts = []
         for name, path in self.paths.items():
             note = ""
             if name in self.times:
                 reading = self.times[name]
-                note = f" ({reading.describe(None)})" if name == "arrived_at" else ""
+                note = f" ({reading.describe(zone)})" if name == "arrived_at" else ""
             elif name in self.duration_units:
                 note = f" ({self.duration_units[name]})"
             parts.append(f"{name} = {'.'.join(path)}{note}")

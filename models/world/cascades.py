@@ -122,10 +122,12 @@ def check_judge(config: RunConfig, requested: str, where: str) -> None:
 
 def check_quality_policies(config: RunConfig, catalogue: Catalogue) -> None:
     """Raise ConfigError for policies with a plan for quality if [quality] has no targets or other llms."""
-    named = [name for name in config.replay.policies if config.rules[name].answers is not None]
+    policies = dict.fromkeys([*config.replay.policies, *config.policies])
+    named = [name for name in policies if config.rules[name].answers is not None]
     if not named:
         return
-    quality, where = config.quality, f"{config.file.name} [replay] policies: {named[0]}"
+    place = "[replay] policies: " if named[0] in config.replay.policies else "policy "
+    quality, where = config.quality, f"{config.file.name} {place}{named[0]}"
     if quality is None or quality.quality is None or quality.latency_s is None:
         raise ConfigError(
             f"{where} needs [quality] with quality and latency_s, the targets of its plan. Add them, or "

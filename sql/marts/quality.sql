@@ -102,6 +102,16 @@ repeated as (
     group by file
 ),
 
+recoded as (
+    select file, 'not UTF-8' as aspect, count(*) as rows, rows / any_value(rows_kept) as share,
+        'have characters that are no UTF-8, kept as ' || chr(65533) || '. Save the file as UTF-8 and land it again'
+        as detail, 'warn' as verdict
+    from kept
+    inner join landed using (file)
+    where contains(concat_ws(' ', app, source_llm, session_id), chr(65533))
+    group by file
+),
+
 -- A limit shows as a spike at the largest count, with almost no requests in the two per cent below it.
 limits as (
     select file, max(input_tokens) as most_in, max(output_tokens) as most_out
@@ -268,6 +278,7 @@ findings as (
     union all by name select * from clocks
     union all by name select * from steps
     union all by name select * from repeated
+    union all by name select * from recoded
     union all by name select * from clipped
     union all by name select * from tiers
     union all by name select * from renamed

@@ -28,7 +28,7 @@
 -- gap_share double = optimality gap
 -- usd double = cost of the instances: the planned ones
 -- plan_usd double = cost of the whole hour, all endpoints together
--- plan_bound_usd double = the solver's lower bound on plan_usd
--- plan_lp_bound_usd double = the lower bound on plan_usd with fractional instances
+-- plan_bound_usd double = the solver's lower bound on plan_usd with the penalties for what is short, so it may be above plan_usd
+-- plan_lp_bound_usd double = the same bound with fractional instances
 select * from plans
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
