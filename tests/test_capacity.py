@@ -160,6 +160,13 @@ def test_capacity_never_exceeds_throughput() -> None:
     assert in_time == at_all
 
 
+def test_where_all_requests_at_once_are_in_time_capacity_is_the_throughput() -> None:
+    tiny = (np.full(9, 5, np.int32), np.full(9, 5, np.int32))
+    patient = with_target("iw_fast", ttft_slo_s=600.0)
+    found = capacity(mix=tiny, catalogue=patient)
+    assert found == pytest.approx(capacity(mix=tiny, config=with_throughput_metric()), rel=1e-3)
+
+
 def test_throughput_ignores_slos_and_phases_have_their_own() -> None:
     config = with_throughput_metric()
     strict = with_target("iw_fast", ttft_slo_s=1e-6)  # so short that no instance can meet it
