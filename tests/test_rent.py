@@ -119,6 +119,15 @@ def test_a_bucket_of_next_to_nothing_is_served() -> None:
         assert plan.counts.sum() >= 1
 
 
+def test_a_slice_is_served_by_one_option() -> None:
+    """Two cheap ones would share the load; of each there is one, and neither can carry it alone."""
+    names, uses = ("a", "b", "c"), np.eye(3, dtype=np.int64)
+    offer = RentalOffer(names, names, np.array([1.0, 1.0, 3.0]), uses, np.ones(3, np.int64))
+    rates, tput = np.array([1.0]), np.array([[0.6, 0.6, 1.0]])
+    assert solve_melange(offer, rates, tput, slice_factor=1).counts.tolist() == [0, 0, 1]
+    assert solve_melange(offer, rates, tput, slice_factor=2).counts.tolist() == [1, 1, 0]
+
+
 def test_melange_s_published_example_is_met() -> None:
     whole = solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=1)
     assert whole.counts.tolist() == [3, 1]

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import compact_schedule, hold_times, replays
 from fleetcast.assets.studies import board_day, unseen_days
@@ -252,10 +253,18 @@ def test_the_difference_to_the_cheapest_has_the_interval_of_its_days(compared) -
 
 def test_the_known_days_choose_the_cheapest_policy_with_a_margin(compared) -> None:
     """What the unseen days cost has no part in it, and a policy that knows its day cannot be chosen."""
-    _, board = compared
+    settings, board = compared
     with_margin = board[(board["next_day_ratio"] >= 1) & (board["known_ratio"] >= 1)]
     usable = with_margin[~with_margin["knows_the_day"]].set_index("policy")["known_usd"]
     assert list(board.loc[board["is_chosen"], "policy"]) == [usable.idxmin()]
+    days = settings.lake.sql("from unseen_days").to_pandas()
+    dear = (days["policy"] == usable.idxmin()) & (days["purpose"] == "tuned")
+    days.loc[dear, "total_usd"] *= 100.0
+    with duckdb.connect() as con:
+        con.register("unseen_days", days)
+        con.execute(read_sql("macros/student_half_width.sql").text)
+        chosen = con.sql(f"select policy from ({read_sql('marts/unseen_board.sql').text}) where is_chosen")
+        assert chosen.fetchall() == [(usable.drop(usable.idxmin()).idxmin(),)]
 
 
 def test_the_board_says_what_the_choice_of_the_known_days_costs() -> None:
