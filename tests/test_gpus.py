@@ -188,6 +188,12 @@ def test_a_fleet_by_bucket_serves_the_plan_of_each_gpu_type(
             rent_buckets.parse_bucket_edges(text)
 
 
+def test_next_to_no_load_is_nothing_to_rent_for(settings: RunSettings) -> None:
+    """Its busiest hour would be replayed for years."""
+    with pytest.raises(ValueError, match="Less than one interactive request"):
+        rent_answer.answer_rent_query(settings, DAY, rent(settings), Progress(), 1e-6)
+
+
 def test_the_busiest_hour_has_the_rate_of_the_peak(settings: RunSettings) -> None:
     hour = busiest_hour(settings, DAY, LLM, 5_000.0)
     assert hour.day == date(2025, 7, 3)

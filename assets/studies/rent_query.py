@@ -17,6 +17,7 @@ from fleetcast.models.plan import phase_costs
 from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice
 from fleetcast.models.plan.request_buckets import BucketEdges
 from fleetcast.models.replay.session.fleet_arrays import link_token_s
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Tier
 from fleetcast.models.world.config import RunConfig, replace_given
@@ -127,10 +128,10 @@ def build_rent_scenario(
         _, quantile = read_forecast_windows(settings, day, method, "day_ahead_forecasts")
         tokens_per_s = float(quantile[:, list(catalogue.llms).index(query.llm)].sum(axis=1).max())
     load = MeanRequest(float(mix.input_tokens.mean()), float(mix.output_tokens.mean()))
-    if not tokens_per_s > 0:
+    if not tokens_per_s * HOUR_S >= load.input_tokens:  # its busiest hour is replayed at this rate
         raise ValueError(
-            f"No interactive traffic of {query.llm} is forecast on {day}: there is nothing to rent for. "
-            "Name another --llm."
+            f"Less than one interactive request of {query.llm} an hour is forecast on {day}: there is "
+            "nothing to rent for. Name another --llm, or another --date."
         )
     tier_name = catalogue.strictest_tier(catalogue.tiers)
     assert tier_name is not None  # check_tiers guarantees it
