@@ -26,14 +26,8 @@ from fleetcast.assets.lake.process_resources import usable_cores, usable_memory_
 from fleetcast.assets.lake.store import LakePath, scratch_root
 
 LEAST_MEMORY_MB = 1500  # minimum memory of DuckDB, which gets a quarter of the process's memory
-TYPES_AS_TEXT = {
-    "bit",
-    "bignum",
-    "union",
-    "variant",
-    "geometry",
-    "interval",
-}  # Arrow lacks them, or Python prints lists
+# Arrow lacks them, and has intervals as lists of numbers.
+TYPES_AS_TEXT = {"bit", "bignum", "union", "variant", "geometry", "interval"}
 STORE_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(ChangedError|StoreError): (.*)$", re.MULTILINE)
 Connection = duckdb.DuckDBPyConnection
 IN_MEMORY = ":memory:"

@@ -126,8 +126,7 @@ def check_quality_policies(config: RunConfig, catalogue: Catalogue) -> None:
     named = [name for name in policies if config.rules[name].answers is not None]
     if not named:
         return
-    place = "[replay] policies: " if named[0] in config.replay.policies else "policy "
-    quality, where = config.quality, f"{config.file.name} {place}{named[0]}"
+    quality, where = config.quality, f"{config.file.name} policy {named[0]}"
     if quality is None or quality.quality is None or quality.latency_s is None:
         raise ConfigError(
             f"{where} needs [quality] with quality and latency_s, the targets of its plan. Add them, or "
@@ -140,7 +139,7 @@ def check_quality_policies(config: RunConfig, catalogue: Catalogue) -> None:
             "there, or take it out of [quality]."
         )
     if standing := [name for name in named if config.rules[name].plan == "standing"]:
-        check_all_day_plan(config, catalogue, llms, f"{config.file.name} [replay] policies: {standing[0]}")
+        check_all_day_plan(config, catalogue, llms, f"{config.file.name} policy {standing[0]}")
 
 
 def check_all_day_plan(config: RunConfig, catalogue: Catalogue, llms: Collection[str], where: str) -> None:
