@@ -194,7 +194,7 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: RunSettings)
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("quality = 0.55\n", "", "policies: quality needs [quality] with quality and latency_s"),
+        ("quality = 0.55\n", "", "policy quality needs [quality] with quality and latency_s"),
         ('1, regions = ["east"] }', "1 }", "plans one region, but east, central, west has GPUs"),
         ("[quality]\n", '[quality]\njudge_llm = "llama3.2-3b"\n', "[fleet.deployments] lacks llama3.2-3b"),
         ('h100-80gb", tensor_parallel = 1', 'l40s-48gb", tensor_parallel = 1', "Merge equal pools"),
