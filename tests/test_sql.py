@@ -47,10 +47,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 def relations(sql: SqlFile) -> set[str]:
-    """What stands behind from and join, without the names that the file defines itself."""
+    """What stands behind from and join, or in a macro there, without what the file defines itself."""
     code = re.sub(r"--.*|'[^']*'|distinct from", "", sql.text)
     named = re.findall(r"(\w+)\s+as\s+(?:not materialized\s+)?\(", code)
-    return set(re.findall(r"\b(?:from|join)\s+(\w+)\b(?!\s*\()", code)) - set(named)
+    found = set(re.findall(r"\b(?:from|join)\s+(\w+)\b(?!\s*\()", code)) - set(named)
+    called = (SQL / "macros" / f"{name}.sql" for name in re.findall(r"\b(?:from|join)\s+(\w+)\(", code))
+    return found.union(
+        *(relations(read_sql(path)) for path in called if path.exists() and path.stem != sql.stem)
+    )
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleetcast.models.aliases import Ints
 from fleetcast.models.metrics import is_tier_slo_met
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
@@ -170,7 +171,13 @@ def max_rate_for_tier(
 
 
 def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
-    """Return the input tokens/s of the endpoint in the steady part of a flood; ValueError if too few end."""
+    """Return the input tokens/s of the endpoint in a flood; ValueError if too few requests end."""
+    requests, seconds = flood_endpoint(trial, llm, role)
+    return float(trial.sampled_trace.input_tokens[requests].sum() / seconds)
+
+
+def flood_endpoint(trial: LoadTrial, llm: str, role: str = "whole") -> tuple[Ints, float]:
+    """Return the requests that end in the STEADY part of a flood, and its seconds; ValueError for too few."""
     _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
     ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
     order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
@@ -180,8 +187,7 @@ def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
             f"Only {order.size:,} of {ended_s.size:,} requests of {llm} ever end on one of its instances. "
             "Deploy it on more GPUs."
         )
-    tokens = trial.sampled_trace.input_tokens[order[first:last]].sum()
-    return float(tokens / (ended_s[order[last]] - ended_s[order[first]]))
+    return order[first:last], float(ended_s[order[last]] - ended_s[order[first]])
 
 
 def role_targets(role: str, tier: Tier) -> Tier:

@@ -16,7 +16,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.pipeline_stages import deployment_profile
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.replay.session.trace_rows import single_tier_trace
-from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, LoadTrial, trial_fleet, trial_rules
+from fleetcast.models.trials.capacity import LoadTrial, flood_endpoint, trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
@@ -138,18 +138,16 @@ def measure_latency_curve(
     sample = single_tier_trace(np.cumsum(gaps), *(column[picks] for column in mix))
     fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
     trial = LoadTrial(sample, fleet, trial_rules(shape.llm, catalogue, config))
-    load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial)
+    load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial, shape.llm)
     return LatencyCurve(
         load_per_s, np.maximum.accumulate([p95_latency_s(trial, load) for load in load_per_s])
     )
 
 
-def saturation_rate_per_s(trial: LoadTrial) -> float:
+def saturation_rate_per_s(trial: LoadTrial, llm: str) -> float:
     """Return the requests/s that end while others always wait."""
-    _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
-    ended_s = np.sort(outcome.finish_s[~np.isnan(outcome.finish_s)])
-    first, last = (int(share * ended_s.size) for share in STEADY)
-    return (last - first) / float(ended_s[last] - ended_s[first])
+    requests, seconds = flood_endpoint(trial, llm)
+    return requests.size / seconds
 
 
 def p95_latency_s(trial: LoadTrial, load_per_s: float) -> float:

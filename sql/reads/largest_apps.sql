@@ -1,6 +1,7 @@
 -- largest_apps: input tokens of each endpoint's large apps by bucket; all its other apps have the name ''.
 -- An app is large if it has at least $least_share of the endpoint's tokens before $known_until.
 -- grain: llm, region, app, bucket_start
+-- reads: demand
 -- units: tokens
 with binned as (
     select llm, region, app, bucket_start, sum(input_tokens) as input_tokens
