@@ -63,6 +63,12 @@ def pytest_unconfigure() -> None:
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """An empty one."""
+    return Lake(tmp_path / "lake")
+
+
 @pytest.fixture(scope="session")
 def wired_day(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The run of wired.toml: three days of requests, and the last one forecast and planned. For reading."""

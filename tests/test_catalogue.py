@@ -264,12 +264,6 @@ def test_the_base_of_a_config_must_exist_and_not_be_itself(data: Path) -> None:
             load_config("a", CATALOGUE, data / "config")
 
 
-def test_an_unknown_config_is_refused_with_the_known_names() -> None:
-    there = ", ".join(sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
-    with pytest.raises(ConfigError, match=rf"no config 'ofice'; in data/config there is: {there}\."):
-        load_config("ofice", CATALOGUE)
-
-
 def test_a_config_is_found_by_path_too(data: Path) -> None:
     mine = data / "mine.toml"
     shutil.copy(data / "config" / "office.toml", mine)

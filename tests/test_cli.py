@@ -104,10 +104,6 @@ def test_a_folder_is_no_config(tmp_path):
     assert "Name a TOML file" in one_line(invoke("nightly", "--config", str(tmp_path / "a.toml")))
 
 
-def test_an_unknown_config_is_refused_with_the_known_names():
-    assert "office" in one_line(invoke("nightly", "--config", "offce"))
-
-
 def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(OFFICE.replace("min_instances = ", "min_instance = "))

@@ -21,11 +21,6 @@ LLMS, REGIONS, TIERS = list(CATALOGUE.llms), list(CATALOGUE.regions), list(CATAL
 DAY = date(2025, 7, 1)
 
 
-@pytest.fixture
-def lake(tmp_path):
-    return Lake(tmp_path / "lake")
-
-
 def write_day(lake: Lake, day: date, rows: int, seed: int) -> list[tuple]:
     """Write random requests of one day and return them as (llm, region, tier, minute, input tokens)."""
     rng = np.random.default_rng(seed)

@@ -33,11 +33,6 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
-
-
 def land(tmp_path: Path, name: str, content: bytes | str) -> Path:
     folder = tmp_path / "landing"
     folder.mkdir(exist_ok=True)

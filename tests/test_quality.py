@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +17,6 @@ from fleetcast.models.world.catalogue import load_catalogue
 CATALOGUE = load_catalogue().of_era("2023", "here")
 START = datetime(2024, 5, 6, tzinfo=UTC)  # a Monday
 BURST = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type"
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
 
 
 def land(lake: Lake, header: str, rows: list[str], mapping: str = "") -> None:

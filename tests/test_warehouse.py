@@ -27,11 +27,6 @@ DAY = date(2025, 7, 1)
 PARTITION = {"trace": "t", "day": DAY}
 
 
-@pytest.fixture
-def lake(tmp_path):
-    return Lake(tmp_path / "lake")
-
-
 def requests(rows: int) -> pa.Table:
     return pa.table(
         {
