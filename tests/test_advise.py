@@ -843,11 +843,11 @@ def test_distributed_llms_are_reported_and_assume_llm_replaces_them(tmp_path: Pa
 
 def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None:
     """With few requests the cut cannot be detected; with many the lake knows the gap."""
-    few, _ = import_file(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
+    few, _ = import_file(trace(tmp_path / "few.csv", 50, 3), tmp_path / "a")
     assert (few.last_at.date(), few.day_to_plan) == (DAY, DAY)
     found = empty_sections(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
     notes = lines({"cannot": limitations.list_limitations(few, load_catalogue(), found)})
-    assert "breaks off at 01:5" in notes["cut"]
+    assert "breaks off at 01:28" in notes["cut"]
     many, _ = import_file(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
 
