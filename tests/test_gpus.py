@@ -220,7 +220,9 @@ def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
     unknown = rent(settings)._replace(gpus=("h100",))
     with pytest.raises(ConfigError, match="unknown gpu 'h100'"):
         rent_query.build_rent_scenario(settings, DAY, unknown)
-    with pytest.raises(ValueError, match="No interactive traffic of llama2-70b is forecast on 2025-07-04"):
+    with pytest.raises(
+        ValueError, match="Less than one interactive request of llama2-70b an hour is forecast on 2025-07-04"
+    ):
         rent_query.build_rent_scenario(settings, DAY, rent(settings)._replace(llm="llama2-70b"))
     with pytest.raises(ConfigError, match="unknown llm 'qwen3-8b'"):
         rent_query.build_rent_scenario(settings, DAY, rent(settings)._replace(llm="qwen3-8b"))

@@ -106,7 +106,7 @@ def draw_trades(trials: pd.DataFrame) -> Figure:
         panel.plot(*line, color=colours[name], marker=".", linewidth=1.2)
         panel.scatter(*at, color=colours[name], s=60, zorder=3, label=name)
     panel.axvline(1.0, color=MUTED, linewidth=1)
-    figure.legend(loc="outside right upper", frameon=False, title="cheapest on\nunseen days first")
+    figure.legend(loc="outside right center", frameon=False, title="cheapest on\nunseen days first")
     dearest = trials.loc[trials["is_frozen"] & trials["policy"].isin(names), "usd_per_day"].max()
     panel.set(
         xlim=SHOWN_ATTAINMENT,

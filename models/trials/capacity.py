@@ -177,7 +177,10 @@ def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
 
 
 def flood_endpoint(trial: LoadTrial, llm: str, role: str = "whole") -> tuple[Ints, float]:
-    """Return the requests that end in the STEADY part of a flood, and its seconds; ValueError for too few."""
+    """Return the requests, shape (n,), that end in the STEADY part of a flood, and its seconds.
+
+    ValueError if too few end.
+    """
     _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
     ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
     order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
