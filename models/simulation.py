@@ -75,13 +75,13 @@ class Fleet:
     profile: LatencyProfile | None = None
 
     def __post_init__(self) -> None:
-        least_most = 1 if self.max_instances is None else 0
-        least = {"instances": least_most, "tensor_parallel": 1, "max_batch": 1, "max_prefill_tokens": 1}
-        if self.max_instances is not None:
-            least["max_instances"] = max(1, self.instances)
-        for name, lowest in least.items():
-            if not isinstance(value := getattr(self, name), (int, np.integer)) or value < lowest:
-                raise ValueError(f"{name}: got {value!r}, needed a whole number from {lowest} on. Change it.")
+        for name in ("tensor_parallel", "max_batch", "max_prefill_tokens"):
+            _require_whole(name, getattr(self, name), 1)
+        if self.max_instances is None:
+            _require_whole("instances", self.instances, 1)
+        else:
+            _require_whole("instances", self.instances, 0)
+            _require_whole("max_instances", self.max_instances, max(1, self.instances))
         if not 0 <= self.boot_s < np.inf:
             raise ValueError(f"boot_s: got {self.boot_s!r}, needed seconds from 0 on. Change it.")
 
@@ -195,14 +195,20 @@ class Trace:
         )
 
 
+def _require_whole(name: str, value: object, least: int) -> None:
+    """Raise ValueError unless the value is a whole number from `least` on."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name}: got {value!r}, needed a whole number from {least} on. Change it.")
+
+
 def _check_tokens(column: "pd.Series[int]") -> None:
     """Raise ValueError with the first value that is no whole number of tokens."""
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    is_bad = ~((numbers >= 1) & (numbers <= MOST_TOKENS) & (numbers % 1 == 0))
-    if is_bad.any():
+    bad = np.flatnonzero(~((numbers >= 1) & (numbers <= MOST_TOKENS) & (numbers % 1 == 0)))
+    if bad.size:
         raise ValueError(
-            f"{column.name} of row {int(is_bad.argmax())}: got {column.iloc[int(is_bad.argmax())]}, needed a "
-            f"whole number from 1 to {MOST_TOKENS:,}. Correct or leave out such rows."
+            f"{column.name} of row {bad[0]}: got {column.iloc[bad[0]]}, needed a whole number from 1 to "
+            f"{MOST_TOKENS:,}. Correct or leave out such rows."
         )
 
 

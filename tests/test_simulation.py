@@ -76,6 +76,12 @@ def trace_of(**values: object) -> Trace:
     return Trace(pd.DataFrame({"arrival_s": 0.0, "input_tokens": 9, "output_tokens": 9} | values, index=[0]))
 
 
+def test_a_fleet_may_begin_without_instances() -> None:
+    found = replay(trace_of(), Fleet(LLM, GPU, instances=0, max_instances=1, boot_s=5.0), lambda seen: 1)
+    assert found["status"].tolist() == ["finished"]
+    assert found["ttft_s"].min() > 5.0
+
+
 def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:
     rows = pd.DataFrame({"arrived_at": [1_750_000_060, 1_750_000_000], "input_tokens": 9, "output_tokens": 9})
     assert Trace(rows).requests["arrival_s"].tolist() == [0.0, 60.0]

@@ -5,6 +5,7 @@ so this holds for all but the solver; tests/test_plan.py solves a problem again.
 """
 
 import gc
+import importlib
 import re
 import weakref
 from dataclasses import replace
@@ -267,6 +268,19 @@ def test_the_known_days_choose_the_cheapest_policy_with_a_margin(compared) -> No
         assert chosen.fetchall() == [(usable.drop(usable.idxmin()).idxmin(),)]
 
 
+def test_the_bench_sums_up_the_boards_of_a_lake(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, board = compared
+    monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
+    unseen = importlib.import_module("unseen")
+    monkeypatch.setattr(unseen, "load_settings", lambda _: settings)
+    found = unseen.boards()
+    assert found.keys() == unseen.TARGETS.keys()
+    assert all(isinstance(value, int | float) for value in found.values())
+    chosen = board[board["is_chosen"]].iloc[0]
+    over = chosen["over_cheapest_share"] if chosen["is_ranked"] else np.inf
+    assert found["fleetcast_choice_over_best_worst"] == pytest.approx(1 + over)
+
+
 def test_the_board_says_what_the_choice_of_the_known_days_costs() -> None:
     best = {
         "policy": "reflex",
@@ -521,6 +535,8 @@ def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch)
         in result.output
     )
     assert "2 of 2" in result.output or "(reactive)" in result.output
+    (line,) = choice_lines(board.to_dict("records"))
+    assert line in " ".join(result.output.split())
     assert all((settings.figures(PERIOD.unseen[-1]) / f"{name}.png").exists() for name in unseen_drawings())
     monkeypatch.setattr(unseen_days, "compare_on_unseen_days", compare)
     refused = CliRunner().invoke(cli_app, [*arguments, "--unseen-days", "4"])

@@ -29,7 +29,7 @@ def _explain_cell(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
     moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
     if moved:
         parts.append(f"in exchange for {' and '.join(moved)}")
-    if plan.short_tokens_per_s[i, j] >= 0.5:
+    if plan.short_tokens_per_s[i, j] >= 0.5:  # less is printed as 0
         parts.append(f"still short of {plan.short_tokens_per_s[i, j]:,.0f} tokens/s")
     return "; ".join(part for part in parts if part)
 

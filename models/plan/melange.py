@@ -1,7 +1,8 @@
 """Melange: the cheapest GPUs for slices of the requests, as a MILP (Griggs et al., 2024, section 5).
 
 It is the model of share_program.py, whose buckets are slices: each bucket's requests in `slice_factor` equal
-parts, each served by one option. The unserved share z is added here, for caps that are too low.
+parts, each served by one option. The unserved share z is not in the paper; it is for caps
+that are too low.
 """
 
 from time import perf_counter

@@ -108,7 +108,7 @@ recoded as (
         as detail, 'warn' as verdict
     from kept
     inner join landed using (file)
-    where contains(concat_ws(' ', app, source_llm, session_id), chr(65533))
+    where contains(app, chr(65533)) or contains(source_llm, chr(65533)) or contains(session_id, chr(65533))
     group by file
 ),
 
