@@ -19,7 +19,7 @@ import wired
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.pipelines.shutdown import SignalListener
@@ -76,7 +76,7 @@ def wired_day(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     def make(folder: Path) -> None:
         settings = wired.fill(wired.changed(wired.wired_settings(folder), "plan", solver="highs"))  # quicker
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
+            patch.setattr(measured_capacity, "measure_capacities", lambda *_: list(wired.SUSTAINED))
             plans.plan_day(settings, wired.DAY, Progress())
 
     return wired.wired_settings(made_by_one(tmp_path_factory, "wired", make))

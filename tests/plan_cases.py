@@ -28,6 +28,7 @@ def a_problem(l: int = 2, r: int = 2, g: int = 1, w: int = 2, **changes: object)
         instances_now=np.ones((l, r, g), dtype=np.int64),
         spot=np.zeros((l, r, g), dtype=np.int64),
         tokens_per_s=100.0 * size,
+        size_shares=np.ones((4, l, g)),
         usd_per_hour=2.0 * size * (1 + np.arange(g)),
         demand_tokens_per_s=np.full((l, r, w), 150.0),
         buffer_tokens_per_s=np.zeros((l, r)),
@@ -57,14 +58,21 @@ def of_own_type(gpus_per_instance: np.ndarray) -> np.ndarray:
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Hours of at most four counts, on grids that floats hold exactly; half of them with caps that bind."""
+    """Hours of at most four counts, on grids that floats hold exactly; half of them with caps that bind.
+
+    In half of them pools of one to three instances sustain less per instance.
+    """
     l, r, g = draw(st.sampled_from([(1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (2, 1, 2)]))  # noqa: E741
     grid = partial(_grid, draw)
     base = a_problem(l, r, g)
+    size_shares = np.ones((4, l, g))
+    if draw(st.booleans()):  # each of one to three instances sustains less than each of four
+        size_shares[:3] = np.sort(grid((3, l, g), 4, 16) / 16, axis=0)
     return base._replace(
         instances_now=grid((l, r, g), 0, 3).astype(np.int64),
         spot=grid((l, r, g), 0, 1).astype(np.int64),
         tokens_per_s=grid((l, g), 2, 12) * 16.0,
+        size_shares=size_shares,
         usd_per_hour=grid((l, g), 0, 8) / 4,
         boot_spot_s=grid((l, g), 0, 4) * 450.0,
         boot_cold_s=grid((l, r, g), 1, 9) * 900.0,
@@ -86,18 +94,33 @@ def sharing(draw: st.DrawFn) -> Problem:
     """The same of one llm in one region, whose options hold GPUs of one type and have limits of their own."""
     base = draw(problems().filter(lambda p: p.instances_now.shape == (1, 2, 2)))
     most = _grid(draw, (1, 1, 2), 0, 3).astype(np.int64)
-    here = base._replace(
-        regions=base.regions[:1],
+    here = _in_first_region(base)._replace(
         gpus=base.gpus[:1],
         uses=_grid(draw, (1, 2, 1), 1, 3).astype(np.int64),
         cap_gpus=base.cap_gpus[:1, :1],
         min_option_instances=np.minimum(most, _grid(draw, (1, 1, 2), 0, 2)).astype(np.int64),
         max_option_instances=most,
     )
-    of_regions = ("instances_now", "spot", "demand_tokens_per_s", "buffer_tokens_per_s")
-    of_regions = (*of_regions, "min_instances", "max_instances", "boot_cold_s")
-    here = here._replace(**{name: getattr(base, name)[:, :1] for name in of_regions})
     return here._replace(instances_now=np.minimum(here.instances_now, most))
+
+
+@st.composite
+def growing(draw: st.DrawFn) -> Problem:
+    """The same of one llm in one region, whose pool may grow from none to eight and shrink again."""
+    base = draw(problems().filter(lambda p: p.instances_now.shape == (1, 2, 1)))
+    return _in_first_region(base)._replace(
+        instances_now=_grid(draw, (1, 1, 1), 0, 8),
+        max_instances=_grid(draw, (1, 1), 3, 8),
+        cap_gpus=base.cap_gpus[:1] * 4,
+        demand_tokens_per_s=_grid(draw, (1, 1, 2), 0, 80) * 16.0,
+    )
+
+
+def _in_first_region(p: Problem) -> Problem:
+    of_regions = ("instances_now", "spot", "demand_tokens_per_s", "buffer_tokens_per_s", "min_instances")
+    of_regions = (*of_regions, "max_instances", "boot_cold_s", "min_option_instances", "max_option_instances")
+    here = {name: getattr(p, name)[:, :1] for name in of_regions}
+    return p._replace(regions=p.regions[:1], cap_gpus=p.cap_gpus[:1], **here)
 
 
 def _grid(draw: st.DrawFn, shape: tuple[int, ...], least: int, most: int) -> np.ndarray:
@@ -210,7 +233,8 @@ def _capacity(p: Problem, way: np.ndarray, i: int, j: int, w: int) -> float:
         up = p.instances_now[i, j, k] - donated
         up += reclaimed * (w + 0.5 >= p.boot_spot_s[i, k] / p.window_s)
         up += cold * (w + 0.5 >= p.boot_cold_s[i, j, k] / p.window_s)
-        total += up * p.tokens_per_s[i, k]
+        each = p.tokens_per_s[i, k] * p.size_shares[min(up, 4) - 1, i, k] if up else 0.0
+        total += up * each
     return float(total)
 
 

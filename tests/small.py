@@ -12,7 +12,7 @@ import pytest
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.models.world.config_loading import CONFIG_DIR
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def make_plans(
     forecast_day(settings, day, Progress())
     with pytest.MonkeyPatch.context() as patch:
         if sustained is not None:
-            patch.setattr(plans, "measure_capacities", sustained)
+            patch.setattr(measured_capacity, "measure_capacities", sustained)
         plans.plan_day(settings, day, Progress())
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
-from fleetcast.assets.studies import buying
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.studies.buying import PurchaseTerms, gpu_needs, whole_weeks, write_buying_list
 from fleetcast.assets.studies.buying_figure import draw_commitments
 from fleetcast.assets.traces.request_days import make_request_day
@@ -91,7 +91,7 @@ def test_needs_equal_the_load_of_the_requests(settings: RunSettings) -> None:
 
 
 def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buying, "measure_capacities", lambda *_: SUSTAINED)
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: SUSTAINED)
     day, table = write_buying_list(settings, PurchaseTerms(0.6, 0.3), 4, Progress())
     assert day == FIRST + timedelta(days=DAYS - 1)
     rows = table.to_pandas()

@@ -12,7 +12,7 @@ from small import ONE_TRIAL, make_plans, small_config
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.pages.asset_metadata import SettingsResource
-from fleetcast.assets.plans import day_ahead as plan_ahead
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import day_loads, read_forecast_windows
 from fleetcast.assets.replays import closed_loop
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules, read_day_plans
@@ -119,7 +119,7 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
 
 
 def test_the_day_ahead_plan_is_an_asset(night, planned, monkeypatch):
-    monkeypatch.setattr(plan_ahead, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
     done = defs.resolve_job_def("plan_ahead").execute_in_process(
         resources={"settings": night, "progress": Progress()}
     )

@@ -13,7 +13,7 @@ from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 from small import make_plans, small_config
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.replays import compact_schedule, hold_times
 from fleetcast.assets.replays.compact_schedule import CompactRule, needed_instances
 from fleetcast.assets.replays.hold_times import pool_holds_s
@@ -308,8 +308,8 @@ def watched_day(night: RunSettings) -> tuple[RunSettings, Seen]:
         return plain(name, policy._replace(decide=decide), *of)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", by_size)
-        patch.setattr(compact_schedule, "MEASURED_SIZES", {})
+        patch.setattr(measured_capacity, "measure_capacities", by_size)
+        patch.setattr(measured_capacity, "MEASURED_SIZES", {})
         patch.setattr(compact_schedule, "DECISIONS_PER_HOUR", DECISIONS_PER_HOUR)
         patch.setattr(compact_schedule, "own_schedule", watched)
         patch.setattr(compact_schedule, "pool_holds_s", lambda *_: 60.0 * np.array(HOLDS_MINUTES))
@@ -396,8 +396,8 @@ def test_each_pool_with_a_minimum_is_a_home_of_its_region(
     settings = dataclasses.replace(night, config=dataclasses.replace(night.config, fleet=fleet))
     grid, policies = settings.grid, list[OwnPolicy]()
     pools, zero = len(grid.pools), np.zeros(len(grid.pools))
-    monkeypatch.setattr(plans, "measure_capacities", by_size)
-    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
+    monkeypatch.setattr(measured_capacity, "measure_capacities", by_size)
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
     monkeypatch.setattr(compact_schedule, "own_schedule", lambda _name, policy, *_: policies.append(policy))
     capacity = np.full(grid.shape, 30.0)
     compact_schedule.compact_schedule(settings, DAY, capacity, capacity, zero)
@@ -416,8 +416,10 @@ def test_each_pool_with_a_minimum_is_a_home_of_its_region(
 
 def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(plans, "measure_capacities", lambda *of: calls.append(of[-1]) or by_size(*of))
-    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
+    monkeypatch.setattr(
+        measured_capacity, "measure_capacities", lambda *of: calls.append(of[-1]) or by_size(*of)
+    )
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
     of_four = np.full(len(night.grid.pools), 30.0)
     for _ in range(2):
         shares = compact_schedule.pool_size_shares(night, DAY, of_four)

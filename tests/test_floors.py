@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from small import in_hours, make_plans, small_config
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import whatif, whatif_cases
@@ -316,7 +317,7 @@ def test_what_if_compares_the_floors(two_regions: RunSettings) -> None:
     """Each case replaces the floors of the config, and each floor serves all day."""
     names = ["min_0", "survive_none", "survive_instance", "survive_region", "min_1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "measure_capacities", lambda *_: THETA)
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: THETA)
         table = whatif.run_whatif_cases(two_regions, DAY, names, Progress()).to_pandas()
     rows = table.set_index("case_name")
     assert list(rows.index) == names

@@ -19,7 +19,7 @@ from fleetcast.assets.lake.learned_shares import learning_policies, with_learned
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.figure_files import draw_day_figures
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.replays.replay_figures import replay_drawings
 from fleetcast.assets.studies import latency_error
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
@@ -127,7 +127,9 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, list[
     Path(config).write_text(Path(config).read_text() + POLICIES)
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", lambda s, *_: [30.0] * len(s.grid.service_options))
+        patch.setattr(
+            measured_capacity, "measure_capacities", lambda s, *_: [30.0] * len(s.grid.service_options)
+        )
         boards = [run_night(resource, day, Progress()).board for day in DAYS]
     return resource.load(), [board for board in boards if board is not None]
 

@@ -25,7 +25,7 @@ from small import make_plans, small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.cluster_workloads import workload_names
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.hpa_steps import STEP_MINUTES
@@ -79,9 +79,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
         return plain(name, policy._replace(decide=decide), *of)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", by_size)
-        patch.setattr(live_replicas, "measure_capacities", by_size)
-        patch.setattr(compact_schedule, "MEASURED_SIZES", {})
+        patch.setattr(measured_capacity, "measure_capacities", by_size)
+        patch.setattr(measured_capacity, "MEASURED_SIZES", {})
         patch.setattr(compact_schedule, "own_schedule", watched)
         patch.setattr(
             compact_schedule, "pool_holds_s", lambda settings, *_: np.full(len(settings.grid.pools), HELD_S)

@@ -27,7 +27,7 @@ from fleetcast.assets.lake.stage_cache import rebuild_if_changed
 from fleetcast.assets.lake.store import remove_tree
 from fleetcast.assets.lake.warehouse import Lake, one_line_errors
 from fleetcast.assets.pages.figure_files import draw_day_figures, figure_thumbnail
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.replays.nightly_replays import begin_units, end_units, replay_missing_policies
 from fleetcast.assets.replays.replay_figures import REPLAY_DRAWINGS
 from fleetcast.assets.replays.scorecards import score_day
@@ -113,7 +113,7 @@ def night(root: Path | str) -> RunSettings:
 
 def test_a_night_in_a_bucket_is_the_night_on_a_disk(lake, tmp_path, monkeypatch):
     monkeypatch.setattr(wired, "REQUESTS", 6000)
-    monkeypatch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: list(wired.SUSTAINED))
     here, there = night(tmp_path / "lake"), night(str(lake.root))
     mine, theirs = files(here.lake), files(there.lake)
     assert set(mine) == set(theirs)

@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from plan_cases import (
     a_problem,
+    growing,
     naive_corrected_usd,
     naive_flow_usd,
     naive_paper_usd,
@@ -62,6 +63,14 @@ def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Proble
 @settings(max_examples=40)
 @given(problems().filter(lambda p: p.instances_now.size == 2))
 def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem: Problem) -> None:
+    plan = exactly[solve_corrected](problem)
+    assert find_violations(problem, plan) == []
+    assert plan.full_usd == pytest.approx(naive_corrected_usd(problem), rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=60)
+@given(growing())
+def test_a_pool_that_grows_past_four_or_shrinks_below_is_planned_best(problem: Problem) -> None:
     plan = exactly[solve_corrected](problem)
     assert find_violations(problem, plan) == []
     assert plan.full_usd == pytest.approx(naive_corrected_usd(problem), rel=1e-6, abs=1e-6)

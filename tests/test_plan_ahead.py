@@ -8,7 +8,7 @@ from mine import DAYS, land, mine
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans import day_ahead
+from fleetcast.assets.plans import day_ahead, measured_capacity
 
 LAST = date(2025, 7, 3)
 
@@ -30,7 +30,7 @@ def land_minutes(settings: RunSettings, trace: str) -> None:
 def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
     land_minutes(settings, "mine")
     assert settings.lake.days("demand", "mine") == []
-    monkeypatch.setattr(day_ahead, "measure_capacities", lambda *_: [300.0])
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0])
     day = day_ahead.next_plan_day(settings)
     assert day == LAST + timedelta(days=1)
     for number in range(2):

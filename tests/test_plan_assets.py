@@ -22,7 +22,7 @@ from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans import cluster_formats, cluster_workloads, plan_export, plans
+from fleetcast.assets.plans import cluster_formats, cluster_workloads, measured_capacity, plan_export, plans
 from fleetcast.assets.plans import day_ahead as plan_ahead
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.plan_flows import describe_region_exports
@@ -91,7 +91,7 @@ def test_a_fleet_of_one_llm_holds_no_other(planned: RunSettings, tmp_path: Path)
         build_demand(own.lake, own.trace, day)
     forecast_day(own, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", lambda *_: [200.0])
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [200.0])
         plans.plan_day(own, DAY, Progress())
     replay_day(own, DAY, ["corrected"], Progress())
     for name in ("forecasts", "plans", "fleet_hours"):
@@ -106,7 +106,7 @@ def test_lt_i_itself_may_count_on_another_share(
     planned: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the search of `fleetcast board --planner lt_i` lets it, with the plans of before at hand."""
-    monkeypatch.setattr(plans, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
     worlds = plans.gather_plan_inputs(planned, DAY, {}, Progress())
     known: dict[PlanRequest, PlannedHours] = {}
     for share in (1.0, 0.5):
@@ -242,7 +242,7 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: RunSe
     buffers = []
     for day in (tomorrow, tomorrow + timedelta(days=1)):  # the second is foreseen when the first begins
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan_ahead, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+            patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
             plan_ahead.plan_ahead(planned, day, Progress())
         rows = plan_export.read_plan_rows(planned, day, "day_ahead")
         assert [row["hour_start"].date() for row in rows] == [day] * 12 * 24
@@ -280,7 +280,7 @@ def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
     monkeypatch.setattr(
         plan_ahead, "day_ahead_load", lambda *day: type(whole(*day))(*(part[8:10] for part in whole(*day)))
     )
-    monkeypatch.setattr(plan_ahead, "measure_capacities", lambda *_: [30.0] * 4)
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [30.0] * 4)
     lines: list[str] = []
     progress = Progress()
     progress.say = lines.append  # type: ignore[method-assign]
@@ -391,7 +391,7 @@ def test_what_if_reports_cost_attainment_and_shortages(planned: RunSettings, tmp
     path.write_text(whatif_cases.WHATIF_CASES.read_text() + MORE)
     chosen = ["as_is", "double", "west_only"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         patch.setattr(whatif_cases.resolve_cases, "__defaults__", (path,))
         table = whatif.run_whatif_cases(planned, DAY, chosen, Progress())
         both = whatif_cases.resolve_cases(planned, ["as_is", "quantile_0_5"])
@@ -489,7 +489,7 @@ def test_what_if_nothing_were_different_is_the_night(planned: RunSettings, polic
         f"select sum(paid_gpu_hours) as spent from fleet_by_hour where policy = '{policy}'"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         [row] = whatif.run_whatif_cases(planned, DAY, ["as_is"], Progress(), policy).to_pylist()
     assert row["gpu_hours"] == pytest.approx(night["spent"][0].as_py(), rel=1e-12)
     assert planned.lake.sql(
@@ -507,7 +507,7 @@ def test_a_case_that_no_plan_can_satisfy_is_named(planned: RunSettings) -> None:
     crowded = dataclasses.replace(whatif_cases.load_whatif_cases(planned)["as_is"], min_instances=40)
     chosen = {"crowded": (crowded, whatif_cases.resolve_case(planned, crowded, "x"))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         with pytest.raises(ConfigError, match=r"^whatif\.toml \[crowded\]: The plan contradicts itself"):
             whatif.plan_whatif_cases(chosen, DAY, Progress(), "corrected")
 

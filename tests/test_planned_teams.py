@@ -13,7 +13,7 @@ from small import small_config
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.plans.problems import problem_template
 from fleetcast.assets.replays import policy_inputs
 from fleetcast.assets.replays.outcomes import instance_visits
@@ -89,7 +89,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
         build_demand(settings.lake, settings.trace, day)
     forecast_day(settings, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", lambda settings, *_: sustained(settings))
+        patch.setattr(measured_capacity, "measure_capacities", lambda settings, *_: sustained(settings))
         plans.plan_day(settings, DAY, Progress())
     replay_day(settings, DAY, POLICIES, Progress())
     score_day(settings, DAY)

@@ -22,7 +22,7 @@ from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.studies import experiment, planner_board, planner_search
 from fleetcast.assets.studies.planner_board import best_candidate_before, group_equal_policies
 from fleetcast.assets.studies.planner_search import PlannerSearch, required_attainment_ratio
@@ -98,7 +98,7 @@ def trials(night: RunSettings) -> pd.DataFrame:
 
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", measured)
+        patch.setattr(measured_capacity, "measure_capacities", measured)
         patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_board, "best_candidate_before", lambda *_: "all_ideas")
@@ -155,7 +155,7 @@ def test_a_rule_without_a_plan_is_searched_by_its_thresholds(
     def each_once(rows_searched: list[TargetTrial], *_: float) -> float | None:
         return factors[len(rows_searched)] if len(rows_searched) < len(factors) else None
 
-    monkeypatch.setattr(plans, "measure_capacities", measured)
+    monkeypatch.setattr(measured_capacity, "measure_capacities", measured)
     monkeypatch.setattr(experiment, "next_point", each_once)
     names = ["reactive", "hpa", "llumnix"]
     found = planner_board.try_planners(night, DAY, names, False, Progress()).to_pandas()
@@ -382,7 +382,7 @@ def again(night: RunSettings) -> tuple[dict[int, PlannerSearch], list[int]]:
         return None if rows_searched else first
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", measured)
+        patch.setattr(measured_capacity, "measure_capacities", measured)
         patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_search, "forecast_day", forecast)

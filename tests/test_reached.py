@@ -12,7 +12,7 @@ from one_endpoint import with_plain_codes
 from small import make_plans
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.replays import compact_schedule
 from fleetcast.assets.replays.policy_inputs import (
     fleet_and_rules,
@@ -105,7 +105,9 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunSettings]:
     settings = load_settings("stress", tmp_path_factory.mktemp("stress"))
     assert len(SUSTAINED) == len(settings.grid.service_options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", of_options)  # compact measures while it is replayed
+        patch.setattr(
+            measured_capacity, "measure_capacities", of_options
+        )  # compact measures while it is replayed
         make_plans(settings, settings.config.trace.replay_day)
         yield settings
 

@@ -19,7 +19,7 @@ from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
 from fleetcast.assets.lake.file_digests import FileState, verify_files
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
-from fleetcast.assets.plans import rolling_plan
+from fleetcast.assets.plans import measured_capacity, rolling_plan
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
 from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
@@ -41,7 +41,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunSettings]:
         make_request_day(found.lake, found.config.trace, found.catalogue, day)
         build_demand(found.lake, found.trace, day)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling_plan, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         yield found
 
 
@@ -149,7 +149,7 @@ import os, signal, sys
 from datetime import datetime
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.settings import Progress, load_settings
-from fleetcast.assets.plans import rolling_plan
+from fleetcast.assets.plans import measured_capacity, rolling_plan
 
 config, lake, at, kills_before = sys.argv[1:]
 move = store.move_into_place
@@ -161,7 +161,7 @@ def move_and_die(finished, target):
         move(finished, target)
     os.kill(os.getpid(), signal.SIGKILL)
 
-rolling_plan.measure_capacities = lambda *_: [300.0, 400.0, 200.0, 250.0]
+measured_capacity.measure_capacities = lambda *_: [300.0, 400.0, 200.0, 250.0]
 rolling_plan.HORIZON_HOURS = 6
 store.move_into_place = move_and_die
 rolling_plan.plan_rolling(load_settings(config, lake), datetime.fromisoformat(at), Progress())

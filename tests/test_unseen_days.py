@@ -28,7 +28,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.replays import compact_schedule, hold_times, replays
 from fleetcast.assets.studies import board_day, unseen_days
 from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
@@ -178,7 +178,9 @@ def hasten(patch: pytest.MonkeyPatch) -> None:
     """
     patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
     patch.setattr(
-        plans, "measure_capacities", lambda settings, *_: [80.0] * len(settings.grid.service_options)
+        measured_capacity,
+        "measure_capacities",
+        lambda settings, *_: [80.0] * len(settings.grid.service_options),
     )
     patch.setattr(compact_schedule, "DECISIONS_PER_HOUR", 12)
 

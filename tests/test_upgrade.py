@@ -17,7 +17,7 @@ from fleetcast.assets.lake.sql_files import load_macros_and_marts
 from fleetcast.assets.lake.table_queries import OLD_NAMES
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
-from fleetcast.assets.plans import plans
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.nightly_run import run_night
 
@@ -82,7 +82,7 @@ def test_the_next_night_runs_on_an_earlier_lake(
     home.mkdir()
     (home / "dagster.yaml").write_text(DAGSTER)
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    monkeypatch.setattr(plans, "measure_capacities", lambda *_: [2000.0])
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [2000.0])
     before = lake.sql(f"from scoreboard where day = date '{NIGHT}' order by policy").to_pylist()
     resource = SettingsResource(config=str(tmp_path / "upgrade.toml"), lake=str(lake.root))
     night = run_night(resource, NIGHT + timedelta(days=1), Progress())

@@ -13,7 +13,7 @@ import pytest
 from wired import DAY, LLMS, PAPER_FACTOR, REGIONS, SUSTAINED, TIERS, changed, requests
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans import plan_loads, plans, problems, request_mixes
+from fleetcast.assets.plans import measured_capacity, plan_loads, plans, problems, request_mixes
 from fleetcast.assets.replays.policy_inputs import policy_schedules
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.plan.solver import SolverOptions
@@ -147,6 +147,7 @@ def test_problem_has_capacities_prices_and_limits_of_config_and_catalogue(
         "instances_now": np.array([[[0, 8]] * 3, [[8, 0]] * 3]),
         "spot": np.zeros((2, 3, 2)),
         "tokens_per_s": np.array([[np.nan, bloom], [llama, np.nan]]),
+        "size_shares": np.ones((4, 2, 2)),
         "usd_per_hour": np.array([[0.0, 8 * 3.25], [4 * 9.5, 0.0]]),
         **{"demand_tokens_per_s": nothing[..., None], "buffer_tokens_per_s": nothing},
         "uses": np.array([[[0, 0], [0, 8]], [[4, 0], [0, 0]]]),
@@ -183,6 +184,28 @@ def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
     assert (plan.programme, plan.solver) == (programme, "cbc")
 
 
+@pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)
+def test_what_small_pools_sustain_is_measured_for_fleetcasts_plans_alone(
+    wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
+    of_size = {1: (0.5, 0.25), 2: (0.75, 1.5)}
+    monkeypatch.setattr(
+        measured_capacity,
+        "measure_capacities",
+        lambda _settings, _day, _progress, count: np.multiply(of_size[count], SUSTAINED).tolist(),
+    )
+    plain = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)
+    plan = dataclasses.replace(wired_day.config.plan, capacity_by_size=True)
+    knows = wired_day.with_config(plan=plan)
+    for settings, is_known in ((wired_day, False), (knows, kind not in PROGRAMMES)):
+        found = problems.with_size_shares(plain, settings, DAY, kind).size_shares
+        shares = {"bloom-176b": [0.5, 0.75, 0.875, 1.0], "llama2-70b": [0.25, 1.0, 1.0, 1.0]}
+        for i, k, llm in ((0, 1, "bloom-176b"), (1, 0, "llama2-70b")):
+            assert found[:, i, k].tolist() == (shares[llm] if is_known else [1.0] * 4)
+        assert (found[:, [0, 1], [0, 1]] == 1).all()  # where an llm does not run
+
+
 def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
     wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,8 +225,8 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         )
         return SUSTAINED[LLMS.index(llm)]
 
-    monkeypatch.setattr(plans, "measure_capacity_tokens_per_s", measured)
-    assert plans.measure_capacities(wired_day, DAY, Progress(), 3) == list(SUSTAINED)
+    monkeypatch.setattr(measured_capacity, "measure_capacity_tokens_per_s", measured)
+    assert measured_capacity.measure_capacities(wired_day, DAY, Progress(), 3) == list(SUSTAINED)
     before = requests(DAY - timedelta(days=1))
     for code, llm in enumerate(LLMS):
         own = (before.llm == code) & (before.tier != NIW)

@@ -20,10 +20,11 @@ from fleetcast.assets.demand.demand_history import (
 from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import day_ahead_load
 from fleetcast.assets.plans.plan_tables import plan_table
-from fleetcast.assets.plans.plans import checked_solver, measure_capacities, plan_open_loop
-from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan.day_plans import spot_that_fits
 from fleetcast.models.plan.problem import Problem
@@ -73,8 +74,9 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: b
             f"See it: fleetcast plan show --policy {DAY_AHEAD_POLICY} --date {day}."
         )
     origin_day = forecast_plan_day(settings, day, progress)
-    capacities = measure_capacities(settings, day, progress)
+    capacities = measured_capacity.measure_capacities(settings, day, progress)
     template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)
+    template = with_size_shares(template, settings, day, DAY_AHEAD_POLICY)
     load = day_ahead_load(settings, day, origin_day)
     start, spot = fleet_before(settings, midnight(day), template)
     templates = [template, template._replace(epsilon=1.0)] if is_local else [template]

@@ -19,24 +19,19 @@ from fleetcast.assets.lake.settings import (
     RunSettings,
     Step,
     StepCounter,
-    run_parallel,
 )
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.nightly_quality import apply_quality_plan, plan_nightly_quality
 from fleetcast.assets.plans.plan_loads import PlanLoad, day_ahead_load, day_loads, split_load_into_slots
 from fleetcast.assets.plans.plan_tables import PlannedHours, write_plan_bounds, write_plans
-from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import corrected_plan, melange, sageserve_plan
 from fleetcast.models.plan.day_plans import HourSolver, hourly_plans, peak_plan
 from fleetcast.models.plan.plan_violations import find_violations
 from fleetcast.models.plan.problem import HourPlan, Problem
 from fleetcast.models.plan.solver import SolverOptions
-from fleetcast.models.replay.session import background_compile
-from fleetcast.models.trials.capacity import INSTANCES, measure_capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
-from fleetcast.models.world.plan_grid import ServiceOption
-from fleetcast.models.world.pool_pairing import partner_pool
 
 PLAN_SOLVERS = {
     "forecast": sageserve_plan.solve_sageserve,
@@ -106,7 +101,9 @@ def gather_plan_inputs(
             config.quantile: loads_by_plan_kind(with_plan_config(routed, config), day)
             for config in dict.fromkeys(configs)
         }
-        inputs[routing] = PlanInputs(routed, measure_capacities(routed, day, progress), loads)
+        inputs[routing] = PlanInputs(
+            routed, measured_capacity.measure_capacities(routed, day, progress), loads
+        )
     return inputs
 
 
@@ -130,7 +127,7 @@ def plan_policies(
         counter = StepCounter(done)
         for request in missing:
             start = solved[first][0][1].instances if first in solved else None
-            solved[request] = solve_plan_request(inputs[request.routing], request, start, counter)
+            solved[request] = solve_plan_request(inputs[request.routing], day, request, start, counter)
     return {policy: solved[request] for policy, request in requests.items()}
 
 
@@ -150,48 +147,13 @@ def with_plan_config(settings: RunSettings, plan: PlanConfig) -> RunSettings:
     return settings.with_config(plan=plan)
 
 
-def measure_capacities(
-    settings: RunSettings, day: date, progress: Progress, instances: int = INSTANCES
-) -> list[float]:
-    """Measure the capacity of one instance of each service option within its SLO, input tokens/s.
-
-    It is measured with so many `instances`, on the requests of the last day before `day` that has any.
-    """
-    mixes, config, options = token_mixes(settings, day), settings.config, settings.grid.service_options
-    if background_compile.is_compiling():
-        with progress.bar("compile the replay, once", 0) as passed:
-            background_compile.wait_for_compilation(passed)
-    with progress.replay_bar("measure capacity", len(options)) as done:
-        counter = StepCounter(done)
-
-        def measure(kind: ServiceOption) -> float:
-            pools = config.fleet.deployments[kind.llm]
-            pool = next(pool for pool in pools if settings.grid.option_of(kind.llm, pool) == kind)
-            mix = mixes[kind.llm]
-            capacity = measure_capacity_tokens_per_s(
-                kind.llm,
-                pool,
-                settings.catalogue.with_tiers(mix.tiers),
-                config,
-                mix.input_tokens,
-                mix.output_tokens,
-                partner_pool(config.fleet, kind.llm, pool),
-                mix.cached_tokens,
-                instances,
-            )
-            counter.count_step()
-            return capacity * mix.prompt_token_ratio
-
-        return run_parallel(measure, options)
-
-
 def solve_plan_request(
-    inputs: PlanInputs, request: PlanRequest, start: Ints | None, counter: StepCounter
+    inputs: PlanInputs, day: date, request: PlanRequest, start: Ints | None, counter: StepCounter
 ) -> PlannedHours:
     """Plan the hours of a day from the instances `start` (services, regions, options), else the config's."""
     settings = with_plan_config(inputs.settings, request.plan_config)
     template = problem_template(settings.grid, settings.config, inputs.capacities, request.kind)
-    template = template._replace(hours=1 / request.slots)
+    template = with_size_shares(template, settings, day, request.kind)._replace(hours=1 / request.slots)
     load = inputs.loads[request.plan_config.quantile][request.kind]
     hours = hour_problems(template, split_load_into_slots(load, request.slots))
     whole = hours[0].instances_now

@@ -1,15 +1,19 @@
 """Build the planning problems of hours: capacities, prices, limits, boot times, and the load of each hour."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date
 
 import numpy as np
 
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.pool_capacity import LARGE, size_shares
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config import PAPER_PLAN_KINDS, RunConfig
 from fleetcast.models.world.plan_grid import Grid, Option
 from fleetcast.models.world.replay_config import ReplayConfig
 
@@ -41,6 +45,7 @@ def problem_template(
         instances_now=start,
         spot=np.zeros_like(start),
         tokens_per_s=tokens_per_s,
+        size_shares=np.ones((LARGE, *tokens_per_s.shape)),
         usd_per_hour=np.where(uses.any(axis=2), prices, 0.0),
         demand_tokens_per_s=np.zeros((*start.shape[:2], 1)),
         buffer_tokens_per_s=np.zeros(start.shape[:2]),
@@ -62,7 +67,21 @@ def problem_template(
     )
 
 
-def instance_capacity_and_gpus(grid: Grid, planned_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
+def with_size_shares(problem: Problem, settings: RunSettings, day: date, kind: str) -> Problem:
+    """Return a `problem_template` that knows what pools of one to three instances sustain.
+
+    It is unchanged in the paper's kinds of plan and without [plan] capacity_by_size.
+    """
+    plan = settings.config.plan
+    if kind in PAPER_PLAN_KINDS or not plan.capacity_by_size:
+        return problem
+    measured = measured_capacity.measure_small_pools(settings, day)
+    of_one, of_two = (instance_capacity_and_gpus(settings.grid, each)[0] for each in measured)
+    shares = size_shares(of_one, of_two, problem.tokens_per_s / plan.capacity_share_of(kind))
+    return problem._replace(size_shares=np.where(problem.runs, shares, 1.0))
+
+
+def instance_capacity_and_gpus(grid: Grid, planned_tokens_per_s: Iterable[float]) -> tuple[Floats, Ints]:
     """Return capacity and GPUs of one instance of each service on each option.
 
     planned_tokens_per_s : capacity that a plan uses, of each of `grid.service_options`, tokens/s

@@ -24,12 +24,13 @@ from fleetcast.assets.forecasts.rolling_forecast import (
 )
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.day_ahead import DAY_AHEAD_POLICY, fleet_before
 from fleetcast.assets.plans.plan_export import ROLLING_POLICY
 from fleetcast.assets.plans.plan_loads import PlanLoad, latest_batch_buffer, quantile_path
 from fleetcast.assets.plans.plan_tables import plan_table_rows
-from fleetcast.assets.plans.plans import checked_solver, measure_capacities, plan_open_loop
-from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.day_plans import HourSolver
 from fleetcast.models.plan.problem import HourPlan, Problem
@@ -51,8 +52,9 @@ def plan_rolling(settings: RunSettings, at: datetime | None, progress: Progress)
             pass
     begins = now.replace(minute=0)
     forecast = forecast_hours_from(settings, now, HORIZON_HOURS, progress)
-    capacities = measure_capacities(settings, now.date(), progress)
+    capacities = measured_capacity.measure_capacities(settings, now.date(), progress)
     template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)
+    template = with_size_shares(template, settings, now.date(), DAY_AHEAD_POLICY)
     hours = hour_problems(template, rolling_load(settings, now, forecast))
     start, spot = fleet_before(settings, now, template, ROLLING_POLICY)
     with progress.bar(f"plan from {now:%Y-%m-%d %H:%M}", HORIZON_HOURS) as done:

@@ -13,7 +13,7 @@ from fleetcast.assets.lake.settings import RunSettings, Step
 from fleetcast.assets.plans.plan_loads import day_loads
 from fleetcast.assets.plans.plan_tables import PlannedHours, plan_table
 from fleetcast.assets.plans.plans import checked_solver
-from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.assets.replays.policy_inputs import read_day_plans
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan.problem import Problem
@@ -59,7 +59,8 @@ def closed_loop_problems(settings: RunSettings, day: date, policy: str, rows: pd
     capacity = grid.hourly_cells(plan_rows, "capacity_tokens_per_s")[0].max(axis=1)  # equal in all regions
     template = problem_template(grid, settings.config, [1.0] * len(grid.service_options), kind)
     deployed = np.where(template.runs, capacity, np.nan)
-    return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
+    template = with_size_shares(template._replace(tokens_per_s=deployed), settings, day, kind)
+    return hour_problems(template, day_loads(settings, day)[kind])
 
 
 def current_fleet(grid: Grid, session: Session) -> tuple[Ints, Ints]:

@@ -12,7 +12,6 @@ not sustain at its measured capacity: no request is sent to what the knob holds 
 minimum runs anyway too, so requests of its region are sent there: it is a home of the work that it gets.
 """
 
-import hashlib
 from collections import deque
 from datetime import date
 from functools import cache
@@ -20,9 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans import plans
-from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.replays.hold_times import STEP_S, pool_holds_s
 from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats, Ints
@@ -143,15 +141,11 @@ def needed_instances(work: Floats, running: Floats | Ints, rule: CompactRule) ->
 def pool_size_shares(settings: RunSettings, day: date, of_four: Floats) -> Floats:
     """Return `size_shares` of the pools, measured on the requests that the day's plans know; (4, pools).
 
-    `of_four`: (pools,) tokens/s of one of four instances. Measured once for the same requests and fleet.
+    `of_four`: (pools,) tokens/s of one of four instances, as planned.
     """
-    key = capacity_key(settings, day)
-    if key not in MEASURED_SIZES:
-        MEASURED_SIZES[key] = [
-            np.array(plans.measure_capacities(settings, day, Progress(), count)) for count in (1, 2)
-        ]
-    of_one, of_two = (pool_capacity(settings.grid, of_options) for of_options in MEASURED_SIZES[key])
-    return size_shares(of_one, of_two, of_four)
+    measured = measured_capacity.measure_small_pools(settings, day)
+    of_one, of_two = (pool_capacity(settings.grid, of_options) for of_options in measured)
+    return size_shares(of_one, of_two, of_four / settings.config.plan.corrected_capacity_share)
 
 
 def pool_capacity(grid: Grid, of_options: Floats) -> Floats:
@@ -159,13 +153,3 @@ def pool_capacity(grid: Grid, of_options: Floats) -> Floats:
     numbers = [grid.service_options.index(option) for option in grid.pool_options]
     capacity: Floats = of_options[numbers] / grid.instances_per_option
     return capacity
-
-
-def capacity_key(settings: RunSettings, day: date) -> str:
-    """Return a digest of what the capacities depend on."""
-    digest = hashlib.sha256(repr((settings.config.fleet, settings.catalogue)).encode())
-    for llm, mix in sorted(token_mixes(settings, day).items()):
-        digest.update(llm.encode())
-        for tokens in (mix.input_tokens, mix.output_tokens, mix.cached_tokens):
-            digest.update(b"" if tokens is None else tokens.tobytes())
-    return digest.hexdigest()

@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 import numpy as np
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.current_plan import MEASURED_STATE, CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.hpa_steps import STEP_MINUTES
 from fleetcast.assets.plans.observed_load_metrics import (
@@ -22,7 +23,6 @@ from fleetcast.assets.plans.observed_load_metrics import (
     pool_label,
     read_observed_load,
 )
-from fleetcast.assets.plans.plans import measure_capacities
 from fleetcast.assets.replays.compact_schedule import (
     CompactRule,
     largest_held,
@@ -123,7 +123,7 @@ def measure_live_rule(settings: RunSettings, day: date, progress: Progress) -> C
             f"before {day}: the capacity of an instance is measured on them. Ingest them, or set the clock "
             "to a past day by --now."
         )
-    of_options = np.array(measure_capacities(settings, day, progress))
+    of_options = np.array(measured_capacity.measure_capacities(settings, day, progress))
     of_four = settings.config.plan.corrected_capacity_share * pool_capacity(settings.grid, of_options)
     knob = relative_capacity_share(settings.config, "compact")
     return measure_rule(settings, day, of_four, knob * of_four)

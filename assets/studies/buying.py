@@ -16,7 +16,7 @@ from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
-from fleetcast.assets.plans.plans import measure_capacities
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.commitments import (
     CommitmentCosts,
@@ -57,7 +57,7 @@ def write_buying_list(
                 f"--{name}: got {share:g}, needed a share of the price on demand, above 0 and at most 1."
             )
     days = whole_weeks(settings, weeks)
-    needs = gpu_needs(settings, days, measure_capacities(settings, days[-1], progress))
+    needs = gpu_needs(settings, days, measured_capacity.measure_capacities(settings, days[-1], progress))
     prices = {
         gpu: CommitmentPrices(
             entry.usd_per_hour * terms.reserved_share,

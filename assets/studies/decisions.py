@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad, day_loads, read_forecast_windows
-from fleetcast.assets.plans.plans import checked_solver, measure_capacities, plan_open_loop
-from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.assets.replays.policy_inputs import read_day_plans
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.studies.experiment import (
@@ -92,18 +93,19 @@ def make_trial_planner(
     settings: RunSettings, day: date, tier: str, progress: Progress
 ) -> Callable[[str, float], ReplayTrial]:
     """Return a function that plans the day by a method at a capacity share, from the day's first fleet."""
-    loads, tokens_per_s = day_loads(settings, day), np.array(measure_capacities(settings, day, progress))
+    loads = day_loads(settings, day)
+    capacities = measured_capacity.measure_capacities(settings, day, progress)
+    planned = problem_template(settings.grid, settings.config, capacities, "corrected")
+    planned = with_size_shares(planned, settings, day, "corrected")
+    measured_tokens_per_s = planned.tokens_per_s / settings.config.plan.corrected_capacity_share
     rows = read_day_plans(settings, day)
     start = settings.grid.hourly_cells(rows[rows["policy"] == "lt_i"], "instances")[0].astype(np.int64)
-    tokens_per_s /= settings.config.plan.corrected_capacity_share  # the template multiplies by it
 
     def trial(method: str, share: float) -> ReplayTrial:
         load = loads["truth"]
         if method != TRUTH:
             load = PlanLoad(read_forecast_windows(settings, day, method)[1], loads["corrected"].buffer)
-        template = problem_template(
-            settings.grid, settings.config, (tokens_per_s * share).tolist(), "corrected"
-        )
+        template = planned._replace(tokens_per_s=measured_tokens_per_s * share)
         spot = np.maximum(template.instances_now - start, 0)
         hours = plan_open_loop(
             hour_problems(template, load), start, spot, checked_solver(settings, "corrected")
@@ -111,8 +113,8 @@ def make_trial_planner(
         variant = Variant(
             method, settings, day, FOLLOW_POLICY, {"capacity_share": share}, {"tier": tier}, purpose=TUNED
         )
-        planned = build_plan_trial(variant, hours, settings.grid.by_pool(start))
+        found = build_plan_trial(variant, hours, settings.grid.by_pool(start))
         target = settings.catalogue.tiers[tier].attainment_target_share
-        return planned._replace(figures={**planned.figures, "matched_share": target})
+        return found._replace(figures={**found.figures, "matched_share": target})
 
     return trial

@@ -14,15 +14,15 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import save_day_figure
 from fleetcast.assets.pages.on_demand_asset import AssetRows
+from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad, split_load_into_slots
 from fleetcast.assets.plans.plan_tables import PlannedHours
 from fleetcast.assets.plans.plans import (
     checked_solver,
     loads_by_plan_kind,
-    measure_capacities,
     plan_open_loop,
 )
-from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.assets.replays.policy_inputs import instances_at_start, split_instances_by_tier
 from fleetcast.assets.replays.replay_figures import draw_cost_against_misses
 from fleetcast.assets.replays.replay_workloads import read_workload
@@ -100,13 +100,13 @@ def plan_whatif_cases(
         if quantile not in loads:
             loads[quantile] = loads_by_plan_kind(case_settings, day)
         if deployments not in capacities:
-            capacities[deployments] = measure_capacities(case_settings, day, progress)
+            capacities[deployments] = measured_capacity.measure_capacities(case_settings, day, progress)
         kind = rule.plan or "forecast"
         load, factor = loads[quantile][kind], case.demand_factor
         case_load = PlanLoad(load.demand * factor, load.buffer * factor)
         try:
             in_slots = split_load_into_slots(case_load, slots)
-            hours = plan_case(case_settings, case, capacities[deployments], in_slots, kind, slots)
+            hours = plan_case(case_settings, day, case, capacities[deployments], in_slots, kind, slots)
         except PlanError as error:
             raise ConfigError(f"{WHATIF_CASES.name} [{name}]: {error}") from error
         planned = case_settings.grid.by_pool(hours[0][1].instances)
@@ -126,10 +126,17 @@ def plan_whatif_cases(
 
 
 def plan_case(
-    settings: RunSettings, case: WhatIfCase, sustained: Sequence[float], load: PlanLoad, kind: str, slots: int
+    settings: RunSettings,
+    day: date,
+    case: WhatIfCase,
+    sustained: Sequence[float],
+    load: PlanLoad,
+    kind: str,
+    slots: int,
 ) -> PlannedHours:
     """Plan a case slot by slot, from its initial fleet; `sustained`: tokens/s by service option."""
     template = problem_template(settings.grid, settings.config, sustained, kind)
+    template = with_size_shares(template, settings, day, kind)
     hours = hour_problems(template._replace(hours=1 / slots), load)
     hours = [limit_problem(problem, case) for problem in hours]
     start = hours[0].instances_now

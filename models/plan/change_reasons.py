@@ -44,7 +44,7 @@ def _describe_load(p: Problem, i: int, j: int, hour: float) -> str:
     """Compare the region's peak with the capacity that serves when the hour begins."""
     need = p.need_tokens_per_s[i, j]
     peak, minute = float(need.max()), round(60 * hour + need.argmax() * p.window_s / 60)
-    serving = float(np.nan_to_num(p.tokens_per_s[i]) @ p.instances_now[i, j])
+    serving = float(p.sustained_tokens_per_s(p.instances_now)[i, j])
     clock = f" at {minute // 60:02d}:{minute % 60:02d}" if p.windows > 1 else ""
     than = f", {peak / serving - 1:+.0%} on what serves" if serving > 0 else ""
     return f"peak{clock} of {peak:,.0f} tokens/s{than}"

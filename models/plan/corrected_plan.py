@@ -4,16 +4,19 @@ It is the default of every plan.
 
 Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
 Data       n[i,j,k] serving instances, s[i,j,k] donated instances of the same service, theta[i,k] tokens/s and
-           uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] forecast tokens/s (a
-           quantile), b[i,j] tokens/s of buffer for the batch tier, cap[j,g] GPUs, min[i,j], max[i,j]
-           instances, min[i,j,k], max[i,j,k] of an option with its own limits, epsilon, budget USD per hour,
-           h hours that the plan holds, as shares of alpha pi the earnings of a donated instance and eta the
+           uses[i,k,g] GPUs of one instance, c[m,i,k] what each of m instances sustains as a share of theta, 1
+           from four on, alpha[i,k] USD per instance-hour, rho[i,j,w] forecast tokens/s (a quantile), b[i,j]
+           tokens/s of buffer for the batch tier, cap[j,g] GPUs, min[i,j], max[i,j] instances, min[i,j,k],
+           max[i,j,k] of an option with its own limits, most[i,j,k] that fit, epsilon, budget USD per hour, h
+           hours that the plan holds, as shares of alpha pi the earnings of a donated instance and eta the
            expected later cost of releasing one, kappa[i] USD of serving 1 token/s in another region for a
            window, reclaim[i,k] and cold[i,j,k] USD of GPU time lost in booting, tauW[i,k] and tauC[i,j,k] the
            first window in which a start counts
 Decisions  aW, aC, d[i,j,k] integer >= 0: reclaimed, started cold, donated; x = n + aW + aC - d
            e[i,j,w] >= 0: tokens/s of the region's demand that other regions serve
            z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer not kept, below the minimum
+           f[i,j,k,t,m] binary for m = 1 to 4: m instances are up, 4 or more for m = 4; r[i,j,k,t] >= 0 those
+           above four. t is the number of kinds of starts (of aW, aC) that count in the window
 
 min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a donated instance earns pi)
    + sum reclaim aW + cold aC + eta alpha d                             (start, release)
@@ -21,7 +24,9 @@ min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a
    + penalty(z >> v > q > y)                                            (short)
  (home)      C[i,j,w] + e + z + y >= rho + b                                                    for i,j,w
  (pool)      sum_j C[i,j,w] + z + y >= sum_j rho + b                                            for i,w
-             with C[i,j,w] = sum_k theta (n - d + aW[w >= tauW] + aC[w >= tauC])
+             with C[i,j,w] = sum_k theta (u - sum_m (1 - c[m]) m f[m]), u = n - d + aW[w >= tauW]
+             + aC[w >= tauC]
+ (size)      u = sum_m m f[m] + r, sum_m f[m] <= 1, r <= (most - 4) f[4]                        for i,j,k,t
  (locality)  e <= (1 - epsilon) rho + v                                                         for i,j,w
  (buffer)    y <= b                                                                             for i,j,w
  (cap)       sum_ik uses x <= cap                                                               for j,g
@@ -55,6 +60,7 @@ from fleetcast.models.plan.optimisation_model import (
     counts_array,
     linear_sum,
 )
+from fleetcast.models.plan.pool_capacity import LARGE
 from fleetcast.models.plan.problem import (
     BELOW_MINIMUM_PENALTY,
     BUFFER_PENALTY,
@@ -124,9 +130,10 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
     lp += hold + change + latency + shortage_penalty(p, z, v, y, q)
 
     serving, more = serving_tokens_per_s(p), added_capacity_terms(p, on, a_w, a_c, d)
+    lost, f = add_small_pools(lp, p, a_w, a_c, d)
     for key in ijw:
         i, j, w = key
-        more[key] += [(z[key], 1.0), (y[key], 1.0)]
+        more[key] += [*lost[key], (z[key], 1.0), (y[key], 1.0)]
         lp += linear_sum([*more[key], (e[key], 1.0)]) >= need[key] - serving[i, j], f"home_{i}_{j}_{w}"
         lp += linear_sum([(e[key], 1.0), (v[key], -1.0)]) <= far[key], f"locality_{i}_{j}_{w}"
     for i, w in product(services, windows):
@@ -139,7 +146,7 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
         now_usd = float((p.instances_now * np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]).sum())
         spent = linear_sum((x, p.usd_per_hour[i, k] * sign) for i, j, k in ijk for x, sign in delta[i, j, k])
         lp += spent <= p.budget_usd - now_usd, "budget"
-    return OptimisationModel(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d})
+    return OptimisationModel(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d}, list(f.values()))
 
 
 def holding_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:
@@ -180,14 +187,14 @@ def shortage_penalty(
 
 
 def serving_tokens_per_s(p: Problem) -> Floats:
-    """Return tokens/s of the instances that serve when the hour begins, shape (i, j)."""
+    """Return theta n of all options, tokens/s, shape (i, j)."""
     return np.einsum("ijk,ik->ij", p.instances_now, np.where(p.runs, p.tokens_per_s, 0.0))
 
 
 def added_capacity_terms(
     p: Problem, on: list[list[int]], a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey
 ) -> dict[VariableKey, LinearTerms]:
-    """Return the terms of C[i,j,w] without the instances that serve now, by (i, j, w).
+    """Return the terms of sum_k theta (u - n), by (i, j, w).
 
     A start counts from its window on, a donation at once. `on` lists the options that service i runs on.
     """
@@ -198,3 +205,41 @@ def added_capacity_terms(
         up += [(a_w[i, j, k], theta[i, k]) for k in on[i] if w >= tau_w[i, k]]
         up += [(a_c[i, j, k], theta[i, k]) for k in on[i] if w >= tau_c[i, j, k]]
     return terms
+
+
+def add_small_pools(
+    lp: Any, p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey
+) -> tuple[dict[VariableKey, LinearTerms], VariablesByKey]:
+    """Add (size) for the options of which a few instances sustain less than theta each.
+
+    Returns
+    -------
+    lost : the terms of -sum_km theta (1 - c[m]) m f[m], by (i, j, w)
+    f : the variables, by (i, j, k, t, m)
+    """
+    lost = p.tokens_per_s * (1 - p.size_shares) * np.arange(1, LARGE + 1)[:, None, None]
+    most, tau_w, tau_c = p.most_instances, p.reclaim_window, p.cold_window
+    terms: dict[VariableKey, LinearTerms] = {key: [] for key in np.ndindex(*p.demand_tokens_per_s.shape)}
+    every: VariablesByKey = {}
+    for i, j, k in (key for key in d if lost[:, key[0], key[2]].any()):
+        starts = [(tau_w[i, k], a_w[i, j, k]), (tau_c[i, j, k], a_c[i, j, k])]
+        for w in range(p.windows):
+            up = [(d[i, j, k], -1.0), *((start, 1.0) for tau, start in starts if w >= tau)]
+            keys = [(i, j, k, len(up) - 1, m) for m in range(1, LARGE + 1) if m <= most[i, j, k]]
+            if not every.keys() >= set(keys):
+                one = np.broadcast_to(1, (*most.shape, 3, LARGE + 1))
+                every |= (f := add_variables(lp, "f", keys, upper=one, integer=True))
+                _add_size(lp, f, up, int(p.instances_now[i, j, k]), int(most[i, j, k]))
+            terms[i, j, w] += [(every[key], -lost[key[-1] - 1, i, k]) for key in keys]
+    return terms, every
+
+
+def _add_size(lp: Any, f: VariablesByKey, up: LinearTerms, now: int, most: int) -> None:
+    """Add (size) of one (i, j, k, t), whose u is `now` and the terms `up`, and of which `most` fit."""
+    *_, last = f
+    at, name = last[:4], "_".join(map(str, last[:4]))
+    r = add_variables(lp, "r", [at])[at]
+    parts = [(x, -float(key[-1])) for key, x in f.items()]
+    lp += linear_sum([*up, *parts, (r, -1.0)]) == -now, f"size_{name}"
+    lp += linear_sum((x, 1.0) for x in f.values()) <= 1, f"one_size_{name}"
+    lp += linear_sum([(r, 1.0), (f[last], -float(max(most - LARGE, 0)))]) <= 0, f"above_four_{name}"

@@ -1,6 +1,6 @@
 """Parts of an optimisation model: PuLP variables by their indices, and weighted sums of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,11 +15,15 @@ LinearTerms = list[tuple[Any, float]]  # variables with their coefficients
 
 
 class OptimisationModel(NamedTuple):
-    """A MILP as a PuLP problem, its cost without penalties, and its integer decisions by name."""
+    """A MILP as a PuLP problem, its cost without penalties, and its integer decisions by name.
+
+    `binaries` follow from the decisions: they select a piece of a capacity that is no straight line.
+    """
 
     lp: Any
     cost: Any
     integers: dict[str, VariablesByKey]
+    binaries: Sequence[Any] = ()
 
 
 def add_variables(

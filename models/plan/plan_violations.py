@@ -146,7 +146,8 @@ def _broken_window(
                 count += int(plan.reclaimed[i, j, k])
             if w >= p.boot_cold_s[i, j, k] / p.window_s - 0.5:
                 count += int(plan.started[i, j, k])
-            up += count * float(p.tokens_per_s[i, k])
+            share = float(p.size_shares[min(count, len(p.size_shares)) - 1, i, k]) if count else 1.0
+            up += count * share * float(p.tokens_per_s[i, k])
     rho, b = float(p.demand_tokens_per_s[at]), float(p.buffer_tokens_per_s[i, j])
     if abs(up - capacity) > tolerance:
         yield f"capacity: {up:.6g} tokens/s are up, the plan reports {capacity:.6g}"

@@ -1,4 +1,4 @@
-"""How many instances a pool needs for its work, where one instance sustains less than each of four.
+"""How much work a pool sustains, and how many instances it needs, where one does less than each of four.
 
     c(n) = what each of n instances sustains within the SLO, tokens/s
     needed(work) = the least n with n c(n) >= work
@@ -9,7 +9,7 @@ most of all from one to four instances.
 
 import numpy as np
 
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
 
 LARGE = 4  # instances; from here on c(n) is constant
 ROUNDED_OFF = 1e-3  # instances, as a smoothed rate never falls to zero
@@ -25,17 +25,19 @@ def size_shares(of_one: Floats, of_two: Floats, of_four: Floats) -> Floats:
     return np.stack([one, two, (two + 1.0) / 2, np.ones_like(two)])
 
 
-def sustained_work(instances: Floats, capacity: Floats, shares: Floats) -> Floats:
-    """Return n c(n) of whole numbers of instances, shape (pools,), tokens/s.
+def sustained_work(instances: Floats | Ints, capacity: Floats, shares: Floats) -> Floats:
+    """Return n c(n) of whole numbers of instances, shape (...), tokens/s.
 
     Parameters
     ----------
-    instances : (pools,)
-    capacity : (pools,) tokens/s of one of four instances
-    shares : (4, pools) of `size_shares`
+    instances : (...) of pools of any number of axes
+    capacity : (...) tokens/s of one of four instances
+    shares : (4, ...) of `size_shares`
     """
     row = np.clip(instances, 1, LARGE).astype(np.int64) - 1
-    return instances * capacity * shares[row, np.arange(capacity.size)]
+    share = np.take_along_axis(shares, row[None], axis=0)[0]
+    work: Floats = instances * capacity * share
+    return work
 
 
 def instances_for_work(work: Floats, capacity: Floats, shares: Floats) -> Floats:

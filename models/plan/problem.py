@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.pool_capacity import sustained_work
 from fleetcast.models.world.calendar import HOUR_S
 
 TOLERANCE = 1e-6  # relative; a smaller violation is rounding of the solver
@@ -35,7 +36,9 @@ class Problem(NamedTuple):
     gpus: tuple[str, ...]  # (g)
     instances_now: Ints  # (i, j, k) [n] serving
     spot: Ints  # (i, j, k) [s] instances donated to spot, with the llm's weights still loaded
-    tokens_per_s: Floats  # (i, k) [theta] input tokens/s of one instance; nan or <= 0: it does not run there
+    # (i, k) [theta] input tokens/s of one of four or more instances; nan or <= 0: it does not run there
+    tokens_per_s: Floats
+    size_shares: Floats  # (4, i, k) [c] of theta, what each of one to four instances in a region sustains
     usd_per_hour: Floats  # (i, k) [alpha] of one instance, all its GPUs
     demand_tokens_per_s: Floats  # (i, j, w) [rho] forecast interactive input tokens/s
     buffer_tokens_per_s: Floats  # (i, j) [beta] added to every window, for bursts and the batch tier
@@ -111,6 +114,22 @@ class Problem(NamedTuple):
             self.usd_per_hour, self.tokens_per_s, out=np.full(self.runs.shape, np.inf), where=self.runs
         )
         return self.export_share * self.hours * usd.min(axis=1) / self.windows
+
+    @property
+    def most_instances(self) -> Ints:
+        """Largest number of instances of an option in a region, (i, j, k): its limits, or those of now."""
+        fits = self.cap_gpus[None, :, None] // np.maximum(self.uses, 1)[:, None]
+        fits = np.where(self.uses[:, None] > 0, fits, fits.max(initial=0)).min(axis=3)
+        limits = np.minimum(self.max_option_instances, self.max_instances[:, :, None])
+        return np.maximum(np.minimum(fits, limits), self.instances_now)
+
+    def sustained_tokens_per_s(self, instances: Ints) -> Floats:
+        """Return tokens/s of all options of a service, (i, j), from the instances up, (i, j, k)."""
+        capacity = np.where(self.runs, self.tokens_per_s, 0.0)[:, None, :]
+        whole, shares = np.broadcast_to(capacity, instances.shape), self.size_shares[:, :, None, :]
+        each = np.broadcast_to(shares, (len(shares), *instances.shape))
+        total: Floats = sustained_work(instances, whole, each).sum(axis=2)
+        return total
 
     def missing_instances(self, instances: Ints) -> Ints:
         """Return how many of these instances, shape (i, j, k), are missing to a minimum, shape (i, j).

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 
+from fleetcast.models.plan.pool_capacity import LARGE
 from fleetcast.models.plan.problem import PlanError, Problem
 
 OPTION_FIELDS = ("instances_now", "spot", "min_option_instances", "max_option_instances", "boot_cold_s")
@@ -31,6 +32,7 @@ def _wrong_shapes(p: Problem) -> list[str]:
     w = p.demand_tokens_per_s.shape[-1] if p.demand_tokens_per_s.ndim == 3 else 1
     wanted = {
         **{"demand_tokens_per_s": (i, j, max(w, 1)), "cap_gpus": (j, g), "uses": (i, k, g)},
+        "size_shares": (LARGE, i, k),
         **dict.fromkeys(OPTION_FIELDS, (i, j, k)),
         **dict.fromkeys(("buffer_tokens_per_s", "min_instances", "max_instances"), (i, j)),
         **dict.fromkeys(("tokens_per_s", "usd_per_hour", "boot_spot_s"), (i, k)),
@@ -66,6 +68,9 @@ def _bad_shares(p: Problem) -> Iterator[str]:
     for name in ("spot_earning_share", "hysteresis_share", "export_share"):
         if not 0 <= getattr(p, name) <= 1:
             yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Correct [plan] {name}."
+    rises = (np.diff(p.size_shares, axis=0) >= 0).all() and (p.size_shares[0] > 0).all()
+    if not (rises and (p.size_shares[-1] == 1).all()):
+        yield f"size_shares: got {p.size_shares.tolist()}, needed above 0, rising to 1 with the instances."
     if not p.budget_usd >= 0:
         yield f"budget_usd: got {p.budget_usd}, needed USD >= 0, or inf for none."
     if not p.hours > 0:

@@ -67,12 +67,11 @@ def instance_cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints)
 
 def window_capacity_tokens_per_s(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> Floats:
     """Return C[i,j,w], tokens/s of the instances (i, j, k) that are up in each window, shape (i, j, w)."""
-    w = np.arange(p.windows)
-    is_back = w >= p.reclaim_window[:, None, :, None]
-    is_booted = w >= p.cold_window[..., None]
-    up = (p.instances_now - donated)[..., None]
-    up = up + reclaimed[..., None] * is_back + started[..., None] * is_booted
-    return np.einsum("ijkw,ik->ijw", up, np.where(p.runs, p.tokens_per_s, 0.0))
+    kept, capacity = p.instances_now - donated, []
+    for w in range(p.windows):
+        is_back, is_booted = w >= p.reclaim_window[:, None, :], w >= p.cold_window
+        capacity.append(p.sustained_tokens_per_s(kept + reclaimed * is_back + started * is_booted))
+    return np.stack(capacity, axis=2)
 
 
 def cheapest_flows(p: Problem, capacity: Floats) -> WindowFlows:

@@ -94,6 +94,7 @@ class PlanConfig:
     time_limit_s: Annotated[float, Range(0.1, 3600)]  # of an hour's plan
     capacity: Annotated[str, KnownName("capacity", CAPACITIES)] = "slo"  # within the SLOs, or throughput
     together: bool = False  # plans have no teams of prefill and decode instances
+    capacity_by_size: bool = False  # the corrected plan knows what pools of one to three instances sustain
     rolling: RollingConfig = field(default_factory=RollingConfig)
 
     def capacity_share_of(self, kind: str | None) -> float:
@@ -130,6 +131,7 @@ class CustomPolicy:
     opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] | None = None
     answers: Annotated[str, KnownName("planner of model routing", ANSWER_PLANNERS)] | None = None
     together: bool | None = None  # its plan has only instances for both phases; else as the policy
+    capacity_by_size: bool | None = None  # its plan knows what small pools sustain; else that of [plan]
     # of its plan, else that of [plan] for its kind of plan; above 1 where more is sustained than was measured
     capacity_share: Annotated[float, Range(0, 10, is_above=True)] | None = None
     quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
@@ -230,6 +232,7 @@ class RunConfig:
             corrected_capacity_share=share,
             quantile=quantile,
             together=rule.together or None,
+            capacity_by_size=rule.capacity_by_size,
         )
         of_replay = {name: getattr(rule, name) for name in POLICY_REPLAY_FIELDS}
         replay = replace_given(apply_stack(self.replay, REPLAY_STACKS[rule.stack]), **of_replay)

@@ -37,6 +37,7 @@ class PolicySpec(NamedTuple):
     together: bool = False  # its plan has teams only of llms without instances for whole requests
     start: str | None = None  # instances that serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # utilisation target of its plan, of an instance's capacity
+    capacity_by_size: bool | None = None  # its plan knows what small pools sustain; None: as in the config
     quantile: float | None = None  # of the hour's maximum that its plan covers
     scale_out_share: float | None = None  # thresholds of its rule; None: as in the config
     scale_in_share: float | None = None

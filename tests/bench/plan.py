@@ -118,6 +118,7 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         instances_now=nothing,
         spot=nothing,
         tokens_per_s=theta,
+        size_shares=np.ones((4, llms, gpus)),
         usd_per_hour=usd,
         demand_tokens_per_s=peaks[:, :, None] * shape,
         buffer_tokens_per_s=0.03 * peaks,
