@@ -425,6 +425,10 @@ def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: p
         shares = compact_schedule.pool_size_shares(night, DAY, of_four)
         assert shares[:, 0].tolist() == [0.5, 0.75, 0.875, 1.0]
     assert calls == [1, 2]
+    plan = dataclasses.replace(night.config.plan, corrected_capacity_share=0.5)
+    halved = compact_schedule.pool_size_shares(night.with_config(plan=plan), DAY, of_four / 2)
+    assert halved.tolist() == shares.tolist()  # a plan's utilisation target is no part of what is measured
+    assert calls == [1, 2]
     fleet = dataclasses.replace(night.config.fleet, max_batch=7)
     changed = dataclasses.replace(night, config=dataclasses.replace(night.config, fleet=fleet))
     compact_schedule.pool_size_shares(changed, DAY, of_four)

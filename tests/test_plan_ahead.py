@@ -1,5 +1,6 @@
 """The plan of the next day right after a file has landed, and the message where nothing has landed."""
 
+import dataclasses
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -47,6 +48,23 @@ def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
     assert [row["day"] for row in rows] == [day, day + timedelta(days=1)]
     assert [row["mean"] for row in rows] == pytest.approx([900 * 2 / 180] * 2)
     assert [row["came"] for row in rows] == [0, 0]  # it is not known yet, though a day without rows is empty
+
+
+def test_the_next_day_is_planned_with_what_small_pools_sustain(settings, monkeypatch):
+    """East keeps 8.5 tokens/s, the work of two of four instances with 4.5 each; one of two has 3.4."""
+    land_minutes(settings, "mine")
+    share = {1: 0.5, 2: 0.75, 4: 1.0}
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
+    monkeypatch.setattr(
+        measured_capacity, "measure_capacities", lambda *of: [4.5 * share[of[3] if len(of) > 3 else 4]]
+    )
+    held = {}
+    for knows in (False, True):
+        plan = dataclasses.replace(settings.config.plan, capacity_by_size=knows)
+        own = settings.with_config(plan=plan)
+        rows = day_ahead.plan_ahead(own, day_ahead.next_plan_day(own), Progress()).to_pylist()
+        held[knows] = {row["instances"] for row in rows if row["served_region"] == "east"}
+    assert held == {False: {2}, True: {3}}
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

@@ -119,6 +119,28 @@ def test_lt_i_itself_may_count_on_another_share(
     assert held["lt_i"] > 1.1 * held["lt_u"]
 
 
+def test_a_policy_may_plan_with_what_small_pools_sustain(
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = {1: 0.25, 2: 0.5, 4: 1.0}
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
+    monkeypatch.setattr(
+        measured_capacity,
+        "measure_capacities",
+        lambda *of: [30.0 * share[of[3] if len(of) > 3 else 4]] * 4,
+    )
+    policies = {"sized": CustomPolicy("corrected", capacity_by_size=True)}
+    own = planned.with_config(policies=policies)
+    requests = {name: plans.plan_request_of_policy(own, name) for name in ("corrected", "sized")}
+    inputs = plans.gather_plan_inputs(own, DAY, requests, Progress())
+    found = plans.plan_policies(own, DAY, requests, inputs, Progress())
+    for hour, _ in found["sized"]:
+        assert hour.size_shares[:, hour.runs].T.tolist() == [[0.25, 0.5, 0.75, 1.0]] * 4
+    assert all((hour.size_shares == 1).all() for hour, _ in found["corrected"])
+    held = {name: sum(plan.instances.sum() for _, plan in day) for name, day in found.items()}
+    assert held["sized"] > 1.1 * held["corrected"]
+
+
 def test_every_change_has_its_reason_and_nothing_else_has_one(planned: RunSettings) -> None:
     rows = planned.lake.read("plans", trace=planned.trace, day=DAY).to_pylist()
     changes = [row for row in rows if row["reclaimed"] + row["started"] + row["donated"]]
@@ -158,6 +180,23 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
     assert why.startswith("1 back from spot: ")
     assert why.endswith(
         "30% flow to region1, more than epsilon allows; cap of 3 gpu0 reached; still short of 50 tokens/s"
+    )
+
+
+def test_a_reason_names_what_an_instance_of_a_small_pool_sustains() -> None:
+    """200 tokens/s are the work of two instances of four; of three, each sustains three quarters."""
+    problem = a_problem(
+        l=1,
+        r=1,
+        size_shares=np.array([0.5, 0.5, 0.75, 1.0]).reshape(4, 1, 1),
+        instances_now=np.full((1, 1, 1), 2),
+        demand_tokens_per_s=np.full((1, 1, 2), 200.0),
+        boot_cold_s=np.zeros((1, 1, 1)),
+    )
+    (why,) = explain_changes(problem, corrected_plan.solve_corrected(problem), hour=3).values()
+    assert why == (
+        "1 started: peak at 03:00 of 200 tokens/s, +100% on what serves; "
+        "each of 3 sustains 75% of what each of 4 would"
     )
 
 

@@ -172,6 +172,14 @@ def test_the_bounds_of_two_options_are_those_of_going_through_all(theta, of_each
         ),
         ({"buffer_tokens_per_s": np.zeros(3)}, r"buffer_tokens_per_s has the shape \(3,\), needed \(2, 2\)"),
         ({"uses": np.zeros((2, 1, 1))}, "GPUs per instance of llm0 on gpu0: got 0.0"),
+        ({"size_shares": np.ones((3, 2, 1))}, r"size_shares has the shape \(3, 2, 1\), needed \(4, 2, 1\)"),
+        *(
+            (
+                {"size_shares": np.tile(np.reshape(shares, (4, 1, 1)), (1, 2, 1))},
+                "size_shares: got .*, needed above 0, rising to 1 with the instances",
+            )
+            for shares in ([0.0, 0.5, 0.5, 1.0], [0.5, 0.4, 0.5, 1.0], [0.5, 0.5, 0.5, 0.9])
+        ),
     ],
 )
 def test_contradictions_are_named_before_solving(changes: dict[str, object], message: str) -> None:

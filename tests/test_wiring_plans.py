@@ -196,9 +196,9 @@ def test_what_small_pools_sustain_is_measured_for_fleetcasts_plans_alone(
         lambda _settings, _day, _progress, count: np.multiply(of_size[count], SUSTAINED).tolist(),
     )
     plain = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)
-    plan = dataclasses.replace(wired_day.config.plan, capacity_by_size=True)
-    knows = wired_day.with_config(plan=plan)
-    for settings, is_known in ((wired_day, False), (knows, kind not in PROGRAMMES)):
+    plan = dataclasses.replace(wired_day.config.plan, capacity_by_size=False)
+    unaware = wired_day.with_config(plan=plan)
+    for settings, is_known in ((unaware, False), (wired_day, kind not in PROGRAMMES)):
         found = problems.with_size_shares(plain, settings, DAY, kind).size_shares
         shares = {"bloom-176b": [0.5, 0.75, 0.875, 1.0], "llama2-70b": [0.25, 1.0, 1.0, 1.0]}
         for i, k, llm in ((0, 1, "bloom-176b"), (1, 0, "llama2-70b")):

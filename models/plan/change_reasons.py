@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fleetcast.models.plan.pool_capacity import LARGE
 from fleetcast.models.plan.problem import TOLERANCE, HourPlan, Problem
 
 PlanCell = tuple[int, int, int]  # (i, j, k): service, region, option
@@ -24,6 +25,7 @@ def _explain_cell(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
     parts = [
         f"{_describe_change(plan, at)}: {_describe_load(p, i, j, hour)}",
         _describe_flow(p, plan, i, j),
+        _describe_size(p, plan, at),
         _describe_limit(p, plan, at),
     ]
     moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
@@ -69,6 +71,15 @@ def _describe_flow(p: Problem, plan: HourPlan, i: int, j: int) -> str:
     if m[j, w] > TOLERANCE * max(need[j].max(), 1.0):
         return f"serves {m[j, w]:,.0f} tokens/s of {p.regions[int(e[:, w].argmax())]}"
     return ""
+
+
+def _describe_size(p: Problem, plan: HourPlan, at: PlanCell) -> str:
+    """Describe what an instance of a small pool sustains; empty if it is as much as in a large pool."""
+    i, _, k = at
+    count = int(plan.instances[at])
+    if count == 0 or (share := p.size_shares[min(count, LARGE) - 1, i, k]) == 1:
+        return ""
+    return f"each of {count} sustains {share:.0%} of what each of {LARGE} would"
 
 
 def _describe_limit(p: Problem, plan: HourPlan, at: PlanCell) -> str:

@@ -26,7 +26,7 @@ min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a
  (pool)      sum_j C[i,j,w] + z + y >= sum_j rho + b                                            for i,w
              with C[i,j,w] = sum_k theta (u - sum_m (1 - c[m]) m f[m]), u = n - d + aW[w >= tauW]
              + aC[w >= tauC]
- (size)      u = sum_m m f[m] + r, sum_m f[m] <= 1, r <= (most - 4) f[4]                        for i,j,k,t
+ (size)      u = sum_m m f[m] + r, r <= (most - 4) f[4]                                         for i,j,k,t
  (locality)  e <= (1 - epsilon) rho + v                                                         for i,j,w
  (buffer)    y <= b                                                                             for i,j,w
  (cap)       sum_ik uses x <= cap                                                               for j,g
@@ -36,6 +36,7 @@ min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a
  (spot)      aW <= s                                                                            for i,j,k
  (own)       d <= n                                                                             for i,j,k
 
+(size) finds the m that loses least: to split three instances into one and two never loses less, as c rises.
 (pool) means that exports of one region are imports of another: it is the condition under which imports m >= 0
 with C + e + z + y - m >= rho + b and sum_j m = sum_j e exist. So the model needs no variables m. The model is
 always feasible: unserved demand is part of the plan, by service, region and window. Once the integers are
@@ -241,5 +242,4 @@ def _add_size(lp: Any, f: VariablesByKey, up: LinearTerms, now: int, most: int) 
     r = add_variables(lp, "r", [at])[at]
     parts = [(x, -float(key[-1])) for key, x in f.items()]
     lp += linear_sum([*up, *parts, (r, -1.0)]) == -now, f"size_{name}"
-    lp += linear_sum((x, 1.0) for x in f.values()) <= 1, f"one_size_{name}"
     lp += linear_sum([(r, 1.0), (f[last], -float(max(most - LARGE, 0)))]) <= 0, f"above_four_{name}"

@@ -117,11 +117,9 @@ class Problem(NamedTuple):
 
     @property
     def most_instances(self) -> Ints:
-        """Largest number of instances of an option in a region, (i, j, k): its limits, or those of now."""
-        fits = self.cap_gpus[None, :, None] // np.maximum(self.uses, 1)[:, None]
-        fits = np.where(self.uses[:, None] > 0, fits, fits.max(initial=0)).min(axis=3)
-        limits = np.minimum(self.max_option_instances, self.max_instances[:, :, None])
-        return np.maximum(np.minimum(fits, limits), self.instances_now)
+        """No plan has more instances of an option in a region, (i, j, k)."""
+        fits = self.cap_gpus.sum(axis=1)[:, None] // np.maximum(self.gpus_per_instance, 1)[:, None]
+        return np.minimum(fits, np.minimum(self.max_option_instances, self.max_instances[:, :, None]))
 
     def sustained_tokens_per_s(self, instances: Ints) -> Floats:
         """Return tokens/s of all options of a service, (i, j), from the instances up, (i, j, k)."""
