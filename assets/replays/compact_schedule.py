@@ -32,7 +32,6 @@ from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 DECISIONS_PER_HOUR = round(HOUR_S / STEP_S)
-MEASURED_SIZES: dict[str, list[Floats]] = {}  # capacities of one and of two instances, by what they depend on
 
 
 class CompactRule(NamedTuple):
