@@ -429,10 +429,15 @@ def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: p
     halved = compact_schedule.pool_size_shares(night.with_config(plan=plan), DAY, of_four / 2)
     assert halved.tolist() == shares.tolist()  # a plan's utilisation target is no part of what is measured
     assert calls == [1, 2]
-    fleet = dataclasses.replace(night.config.fleet, max_batch=7)
-    changed = dataclasses.replace(night, config=dataclasses.replace(night.config, fleet=fleet))
-    compact_schedule.pool_size_shares(changed, DAY, of_four)
-    assert calls == [1, 2, 1, 2]
+    for table, change in (
+        ("fleet", {"max_batch": 7}),
+        ("replay", {"routing": "round_robin"}),
+        ("plan", {"capacity": "throughput"}),
+    ):
+        calls.clear()
+        own = dataclasses.replace(getattr(night.config, table), **change)
+        compact_schedule.pool_size_shares(night.with_config(**{table: own}), DAY, of_four)
+        assert calls == [1, 2], table
 
 
 def test_deferred_work_is_due_before_it_ages(watched_day: tuple[RunSettings, Seen]) -> None:

@@ -55,7 +55,7 @@ def measure_capacities(
 def measure_small_pools(settings: RunSettings, day: date) -> list[Floats]:
     """Measure the capacity of an instance alone, and of one of two, each (service options,) tokens/s.
 
-    It is measured once for the same requests and fleet.
+    It is measured once for the same requests, fleet and mechanisms.
     """
     key = capacity_key(settings, day)
     if key not in MEASURED_SIZES:
@@ -67,7 +67,9 @@ def measure_small_pools(settings: RunSettings, day: date) -> list[Floats]:
 
 def capacity_key(settings: RunSettings, day: date) -> str:
     """Return a digest of what the capacities depend on."""
-    digest = hashlib.sha256(repr((settings.config.fleet, settings.catalogue)).encode())
+    config = settings.config
+    of_trials = (config.fleet, config.replay, config.plan.capacity, settings.catalogue)
+    digest = hashlib.sha256(repr(of_trials).encode())
     for llm, mix in sorted(token_mixes(settings, day).items()):
         digest.update(llm.encode())
         for tokens in (mix.input_tokens, mix.output_tokens, mix.cached_tokens):
