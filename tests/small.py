@@ -13,6 +13,8 @@ from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import measured_capacity, plans
+from fleetcast.models.plan.problem import HourPlan, Problem
+from fleetcast.models.plan.solver import SolverOptions
 from fleetcast.models.world.config_loading import CONFIG_DIR
 
 T = TypeVar("T")
@@ -110,6 +112,30 @@ def make_plans(
         if sustained is not None:
             patch.setattr(measured_capacity, "measure_capacities", sustained)
         plans.plan_day(settings, day, Progress())
+
+
+def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: int = 4) -> list[float]:
+    """Measured capacities: half of that of one of four for an instance alone, three quarters of two."""
+    return [30.0 * {1: 0.5, 2: 0.75, 4: 1.0}[instances]] * len(settings.grid.service_options)
+
+
+def record_size_shares(patch: pytest.MonkeyPatch) -> set[tuple[float, ...]]:
+    """Measure `by_size`; return the set to which each corrected plan adds what its small pools sustain."""
+    found: set[tuple[float, ...]] = set()
+    solve = plans.PLAN_SOLVERS["corrected"]
+
+    def solve_recorded(problem: Problem, options: SolverOptions) -> HourPlan:
+        found.update(tuple(shares) for shares in problem.size_shares[:, problem.runs].T.tolist())
+        return solve(problem, options)
+
+    patch.setattr(measured_capacity, "MEASURED_SIZES", {})
+    patch.setattr(measured_capacity, "measure_capacities", by_size)
+    for kind in ("corrected", "day_ahead", "truth"):
+        patch.setitem(plans.PLAN_SOLVERS, kind, solve_recorded)
+    return found
+
+
+BY_SIZE = (0.5, 0.75, 0.875, 1.0)  # what record_size_shares finds
 
 
 def call_once(function: Callable[..., T]) -> Callable[..., T]:

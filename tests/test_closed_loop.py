@@ -7,17 +7,17 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pytest
-from small import ONE_TRIAL, make_plans, small_config
+from small import BY_SIZE, ONE_TRIAL, make_plans, record_size_shares, small_config
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.pages.asset_metadata import SettingsResource
-from fleetcast.assets.plans import measured_capacity
+from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.plans.plan_loads import day_loads, read_forecast_windows
 from fleetcast.assets.replays import closed_loop
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules, read_day_plans
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.studies import decisions, experiment
+from fleetcast.assets.studies import decisions, experiment, whatif, whatif_cases
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.mechanisms import STATES
 from fleetcast.models.world.policies import REPLAY_POLICIES, PolicySpec
@@ -93,6 +93,24 @@ def test_closed_plans_and_scored_forecasts_use_the_named_load(planned):
     for method, expected in (("last_value", quantile), (decisions.TRUTH, demand["truth"])):
         carried = trial(method, 1.0).schedule.forecast_tokens_per_s
         np.testing.assert_array_equal(carried, planned.grid.services_to_llms(expected.max(axis=-1), axis=1))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_each_way_to_a_plan_knows_what_small_pools_sustain(planned, monkeypatch, knows):
+    plan = dataclasses.replace(planned.config.plan, capacity_by_size=knows)
+    own, expected = planned.with_config(plan=plan), {BY_SIZE if knows else (1.0,) * 4}
+    found = record_size_shares(monkeypatch)
+    decisions.make_trial_planner(own, DAY, "iw_fast", Progress())(decisions.TRUTH, 0.5)
+    assert found == expected
+    found.clear()
+    whatif.plan_whatif_cases(whatif_cases.resolve_cases(own, ["as_is"]), DAY, Progress(), "corrected")
+    assert found == expected
+    found.clear()
+    plans.plan_day(own, DAY, Progress())
+    assert found == expected
+    rows = read_day_plans(own, DAY)
+    for hour in closed_loop.closed_loop_problems(own, DAY, CLOSED, rows):
+        assert {tuple(shares) for shares in hour.size_shares[:, hour.runs].T.tolist()} == expected
 
 
 def test_forecasts_are_compared_at_equal_attainment(planned, monkeypatch):

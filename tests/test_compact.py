@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
-from small import make_plans, small_config
+from small import by_size, make_plans, small_config
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import measured_capacity
@@ -315,11 +315,6 @@ def watched_day(night: RunSettings) -> tuple[RunSettings, Seen]:
         patch.setattr(compact_schedule, "pool_holds_s", lambda *_: 60.0 * np.array(HOLDS_MINUTES))
         replay_day(settings, DAY, ["compact"], Progress())
     return settings, seen
-
-
-def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: int = 4) -> list[float]:
-    """Half of the capacity alone, three quarters of it for two."""
-    return [30.0 * {1: 0.5, 2: 0.75, 4: 1.0}[instances]] * len(settings.grid.service_options)
 
 
 def test_it_holds_what_the_work_needs_for_the_time_of_each_pool(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from small import small_config
+from small import BY_SIZE, record_size_shares, small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
@@ -64,6 +64,15 @@ def asking(settings: RunSettings, **options: object) -> RunSettings:
 
 def made(settings: RunSettings, at: datetime) -> list[dict[str, object]]:
     return plan_rolling(settings, at, Progress()).to_pylist()
+
+
+def test_a_rolling_plan_knows_what_small_pools_sustain(
+    settings: RunSettings, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = record_size_shares(monkeypatch)
+    plan = dataclasses.replace(settings.config.plan, capacity_by_size=True)
+    made(settings.with_config(plan=plan), NOON)
+    assert found == {BY_SIZE}
 
 
 def test_a_rolling_plan_knows_nothing_from_now_on(settings: RunSettings, hours: int) -> None:
