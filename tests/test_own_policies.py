@@ -111,6 +111,19 @@ def test_an_answer_that_is_no_fleet_is_one_line(
         replay_day(settings, DAY, ["mine"], Progress())
 
 
+def test_a_policy_that_raises_is_one_line_with_its_place(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"mine": OwnPolicy("wrong", lambda seen: {}["gpu"])}
+    monkeypatch.setattr(config, "installed_policies", lambda: own)
+    monkeypatch.setattr("fleetcast.assets.replays.policy_inputs.installed_policies", lambda: own)
+    settings = load_settings(str(night.config.file), night.lake.root)
+    place = rf"{re.escape(__file__)}:\d+"
+    message = rf"^mine at 0 s: its function decide raised KeyError \('gpu'\) at {place}\. Correct it\.$"
+    with pytest.raises(ValueError, match=message):
+        replay_day(settings, DAY, ["mine"], Progress())
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [

@@ -1,5 +1,6 @@
 """The schedule of a policy of one's own: it decides during the replay, from the fleet at that time."""
 
+import traceback
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,22 @@ def own_schedule(
         return np.clip(np.ceil(wanted), seen.least, seen.most)
 
     return Schedule(None, None, start, HOUR_S, rows_per_hour=decisions_per_hour, decide=decide)
+
+
+def with_named_errors(name: str, policy: OwnPolicy) -> OwnPolicy:
+    """Return the policy `name` whose error is a ValueError of one line, with the line of its code."""
+
+    def decide(seen: FleetObservation) -> Any:
+        try:
+            return policy.decide(seen)
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise ValueError(
+                f"{name} at {seen.now_s:.0f} s: its function decide raised {type(error).__name__} "
+                f"({error}) at {last.filename}:{last.lineno}. Correct it."
+            ) from error
+
+    return policy._replace(decide=decide)
 
 
 def observe_fleet(session: Session, now_s: float, grid: Grid, capacity: Floats) -> FleetObservation:

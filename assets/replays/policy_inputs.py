@@ -12,7 +12,7 @@ from fleetcast.assets.plans.nightly_quality import standing_schedule
 from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays import cauchy_autoscaler
 from fleetcast.assets.replays.compact_schedule import compact_schedule
-from fleetcast.assets.replays.own_schedule import own_schedule
+from fleetcast.assets.replays.own_schedule import own_schedule, with_named_errors
 from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
 from fleetcast.models.replay.run import Schedule
@@ -138,7 +138,8 @@ def policy_schedules(
             schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         elif rule.plan == "own":
             capacity = used_capacity(settings, rows, policy)
-            schedules[policy] = own_schedule(policy, installed_policies()[policy], grid, capacity, start)
+            own = with_named_errors(policy, installed_policies()[policy])
+            schedules[policy] = own_schedule(policy, own, grid, capacity, start)
         elif rule.plan == "compact":
             of_four = planned_capacity(grid, settings.config, rows)
             capacity = used_capacity(settings, rows, policy)
