@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from mine import DAYS, land, mine
+from small import by_size
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -53,10 +54,9 @@ def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
 def test_the_next_day_is_planned_with_what_small_pools_sustain(settings, monkeypatch):
     """East keeps 8.5 tokens/s, the work of two of four instances with 4.5 each; one of two has 3.4."""
     land_minutes(settings, "mine")
-    share = {1: 0.5, 2: 0.75, 4: 1.0}
     monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
     monkeypatch.setattr(
-        measured_capacity, "measure_capacities", lambda *of: [4.5 * share[of[3] if len(of) > 3 else 4]]
+        measured_capacity, "measure_capacities", lambda *of: [each * 0.15 for each in by_size(*of)]
     )
     held = {}
     for knows in (False, True):

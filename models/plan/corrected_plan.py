@@ -237,8 +237,8 @@ def add_small_pools(
 
 def _add_size(lp: Any, f: VariablesByKey, up: LinearTerms, now: int, most: int) -> None:
     """Add (size) of one (i, j, k, t), whose u is `now` and the terms `up`, and of which `most` fit."""
-    *_, last = f
-    at, name = last[:4], "_".join(map(str, last[:4]))
+    last = max(f)  # f[4], or of the largest size that fits
+    at, name = last[:-1], "_".join(map(str, last[:-1]))
     r = add_variables(lp, "r", [at])[at]
     parts = [(x, -float(key[-1])) for key, x in f.items()]
     lp += linear_sum([*up, *parts, (r, -1.0)]) == -now, f"size_{name}"

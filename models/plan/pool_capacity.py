@@ -30,9 +30,9 @@ def sustained_work(instances: Floats | Ints, capacity: Floats, shares: Floats) -
 
     Parameters
     ----------
-    instances : (...) of pools of any number of axes
-    capacity : (...) tokens/s of one of four instances
-    shares : (4, ...) of `size_shares`
+    instances : (...) of pools, of any number of axes
+    capacity : (...) or a shape that broadcasts to it, tokens/s of one of four instances
+    shares : (4, ...) likewise, of `size_shares`
     """
     row = np.clip(instances, 1, LARGE).astype(np.int64) - 1
     share = np.take_along_axis(shares, row[None], axis=0)[0]

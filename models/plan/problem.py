@@ -124,9 +124,7 @@ class Problem(NamedTuple):
     def sustained_tokens_per_s(self, instances: Ints) -> Floats:
         """Return tokens/s of all options of a service, (i, j), from the instances up, (i, j, k)."""
         capacity = np.where(self.runs, self.tokens_per_s, 0.0)[:, None, :]
-        whole, shares = np.broadcast_to(capacity, instances.shape), self.size_shares[:, :, None, :]
-        each = np.broadcast_to(shares, (len(shares), *instances.shape))
-        total: Floats = sustained_work(instances, whole, each).sum(axis=2)
+        total: Floats = sustained_work(instances, capacity, self.size_shares[:, :, None, :]).sum(axis=2)
         return total
 
     def missing_instances(self, instances: Ints) -> Ints:
