@@ -6,12 +6,11 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import claims_page
 import pytest
 import typer
+from claims_page import NOT_TESTED, PaperClaim, load_claims
 
-from fleetcast.models.world.toml_dataclasses import ConfigError
-from fleetcast.pipelines import claims_page
-from fleetcast.pipelines.claims_page import NOT_TESTED, PaperClaim, load_claims
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.lazy_group import import_commands
 
@@ -39,7 +38,7 @@ def name_of(claim: PaperClaim) -> str:
 
 def test_the_page_is_current() -> None:
     page = claims_page.CLAIMS_PAGE.read_text(encoding="utf-8")
-    assert page == claims_page.render_claims(CLAIMS), "run: python -m fleetcast.pipelines.claims_page"
+    assert page == claims_page.render_claims(CLAIMS), "run: python tests/claims_page.py"
 
 
 def anchored(page: str) -> str:
@@ -111,6 +110,8 @@ def test_every_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_verdict_has_its_figure_and_command() -> None:
     for claim in CLAIMS:
+        assert claim.verdict in claims_page.CLAIM_VERDICTS and claim.paper in claims_page.CLAIMING_PAPERS
+        assert all(text.strip() for text in (claim.claim, claim.place, claim.paper_value)), claim
         given = (claim.command, claim.page, claim.figure)
         assert not any(given) if claim.verdict == NOT_TESTED else all(given), name_of(claim)
 
@@ -131,44 +132,6 @@ def test_readings_of_a_claim_are_next_to_each_other() -> None:
     assert len(values) == len(set(order))
 
 
-def toml_of(entry: dict[str, str]) -> str:
-    return "[[claim]]\n" + "".join(f'{key} = "{text}"\n' for key, text in entry.items())
-
-
-def edited(**changes: str | None) -> dict[str, str]:
-    """A good entry with other values, without those that are None."""
-    return {key: text for key, text in {**GOOD, **changes}.items() if text is not None}
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        (
-            edited(verdict="hold"),
-            "claims.toml claim 2 verdict: unknown verdict 'hold'. Did you mean 'holds'?",
-        ),
-        (edited(paper="Cauchi"), "claims.toml claim 2 paper: unknown paper 'Cauchi'. Did you mean 'Cauchy'?"),
-        (edited(reading=None), "claims.toml claim 2: the key 'reading' is missing. Add it."),
-        (edited(figur="0 %"), "claims.toml claim 2: unknown key 'figur'. Did you mean 'figure'?"),
-        (edited(claim=" "), "claims.toml claim 2 claim: got ' ', needed a text that is not empty."),
-        (edited(figure=""), "claims.toml claim 2: the verdict 'holds' needs a figure. Add it."),
-        (edited(command=""), "claims.toml claim 2: the verdict 'holds' needs a command. Add it."),
-        (edited(verdict=NOT_TESTED), "claims.toml claim 2: not tested, but command is not empty. Empty it."),
-    ],
-)
-def test_a_bad_file_is_one_line(tmp_path: Path, entry: dict[str, str], message: str) -> None:
-    file = tmp_path / "claims.toml"
-    file.write_text(toml_of(GOOD) + toml_of(GOOD))
-    assert len(load_claims(file)) == 2
-    file.write_text(toml_of(GOOD) + toml_of(entry))
-    with pytest.raises(ConfigError) as found:
-        load_claims(file)
-    assert str(found.value) == message
-
-
-def test_a_text_cannot_break_its_row(tmp_path: Path) -> None:
-    file = tmp_path / "claims.md"
-    claims_page.write_claims_page(file)
-    assert file.read_text(encoding="utf-8") == claims_page.render_claims(CLAIMS)
+def test_a_text_cannot_break_its_row() -> None:
     page = claims_page.render_claims([PaperClaim(**{**GOOD, "claim": "a | b *"})])
     assert "\n| a \\| b \\* | 4.2 | +16 % | [0 %](../../studies/gpus.md#claim-by-claim) |  |" in page

@@ -1,25 +1,18 @@
 """data/docs/reference/claims.md, what five papers claim and what was found here.
 
-Written from data/claims.toml by `python -m fleetcast.pipelines.claims_page`.
+Written from data/claims.toml by `python tests/claims_page.py`.
 """
 
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 from fleetcast.assets.lake.sql_docs import escape_cell
-from fleetcast.models.world.project_paths import ROOT
-from fleetcast.models.world.toml_dataclasses import (
-    ConfigError,
-    KnownName,
-    TextPattern,
-    build_dataclass,
-    read_toml,
-)
 
+ROOT = Path(__file__).resolve().parent.parent
 CLAIMS_FILE = ROOT / "data" / "claims.toml"
 CLAIMS_PAGE = ROOT / "data" / "docs" / "reference" / "claims.md"
 CLAIMING_PAPERS = ("SageServe", "multi-tier Llumnix", "Cauchy", "Cascadia", "BoUTE")
@@ -27,7 +20,7 @@ NOT_TESTED = "not tested"
 CLAIM_VERDICTS = ("holds", "holds in part", "does not hold here", NOT_TESTED)
 CLAIMS_INTRODUCTION = """# Which claims of the five papers hold here?
 
-Written from `data/claims.toml` by `python -m fleetcast.pipelines.claims_page`. To change a row, change that
+Written from `data/claims.toml` by `python tests/claims_page.py`. To change a row, change that
 file. A test fails where a figure of this page is not on the page that it links to.
 
 One row is one reading of one claim. Where a text can be read in two ways, the reading that is best for its
@@ -47,47 +40,27 @@ What the figures do not show: [SageServe](../../studies/README.md),
 [Cauchy](../../studies/gpus.md#limits-of-this-study),
 [Cascadia and BoUTE](../../studies/quality.md#what-the-figures-do-not-say).
 """
-Filled = Annotated[str, TextPattern(r"(?s).*\S.*", "a text that is not empty")]
 
 
 @dataclass(frozen=True)
 class PaperClaim:
     """One claim of a paper in one reading, and the figure of fleetcast that answers it."""
 
-    paper: Annotated[str, KnownName("paper", CLAIMING_PAPERS)]
-    claim: Filled
-    place: Filled  # section, figure or table of the paper
-    paper_value: Filled
+    paper: str  # one of CLAIMING_PAPERS
+    claim: str
+    place: str  # section, figure or table of the paper
+    paper_value: str
     command: str  # that measures the figure; empty where nothing does
     page: str  # of the figure: a path from the root, with the heading's anchor
     figure: str  # exactly as it is on that page
     reading: str  # of a torn clause, or the setting of the figure
-    verdict: Annotated[str, KnownName("verdict", CLAIM_VERDICTS)]
+    verdict: str  # one of CLAIM_VERDICTS
     line: str = ""  # text that is on the same line of the page; for figures that are there more than once
 
 
-@dataclass(frozen=True)
-class ClaimsFile:
-    """The tables of claims.toml."""
-
-    claim: tuple[Any, ...]
-
-
-def load_claims(path: Path = CLAIMS_FILE) -> list[PaperClaim]:
-    """Read and check the claims; ConfigError with one line for a key or value that is wrong."""
-    tables = build_dataclass(ClaimsFile, read_toml(path), path.name).claim
-    claims = []
-    for number, values in enumerate(tables, 1):
-        where = f"{path.name} claim {number}"
-        claim: PaperClaim = build_dataclass(PaperClaim, values, where)
-        given = {"command": claim.command, "page": claim.page, "figure": claim.figure}
-        if claim.verdict == NOT_TESTED:
-            if full := [key for key, text in given.items() if text]:
-                raise ConfigError(f"{where}: {NOT_TESTED}, but {full[0]} is not empty. Empty it.")
-        elif empty := [key for key, text in given.items() if not text.strip()]:
-            raise ConfigError(f"{where}: the verdict {claim.verdict!r} needs a {empty[0]}. Add it.")
-        claims.append(claim)
-    return claims
+def load_claims() -> list[PaperClaim]:
+    """Return the claims of the file; TypeError for a key that is missing or unknown."""
+    return [PaperClaim(**claim) for claim in tomllib.loads(CLAIMS_FILE.read_text(encoding="utf-8"))["claim"]]
 
 
 def render_claims(claims: Sequence[PaperClaim]) -> str:
@@ -103,11 +76,6 @@ def render_claims(claims: Sequence[PaperClaim]) -> str:
         parts += [_row("claim", "where", "the paper", "fleetcast", "reading", "command", "verdict"), _rule(7)]
         parts += [_claim_row(claim) for claim in claims if claim.paper == paper]
     return "\n".join([*parts, ""])
-
-
-def write_claims_page(path: Path = CLAIMS_PAGE) -> None:
-    """Write the page to a file."""
-    path.write_text(render_claims(load_claims()), encoding="utf-8")
 
 
 def _claim_row(claim: PaperClaim) -> str:
@@ -128,4 +96,4 @@ def _rule(columns: int) -> str:
 
 
 if __name__ == "__main__":
-    write_claims_page()
+    CLAIMS_PAGE.write_text(render_claims(load_claims()), encoding="utf-8")
