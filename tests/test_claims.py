@@ -110,7 +110,8 @@ def test_every_command_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_verdict_has_its_figure_and_command() -> None:
     for claim in CLAIMS:
-        assert claim.verdict in claims_page.CLAIM_VERDICTS and claim.paper in claims_page.CLAIMING_PAPERS
+        assert claim.verdict in claims_page.CLAIM_VERDICTS
+        assert claim.paper in claims_page.CLAIMING_PAPERS
         assert all(text.strip() for text in (claim.claim, claim.place, claim.paper_value)), claim
         given = (claim.command, claim.page, claim.figure)
         assert not any(given) if claim.verdict == NOT_TESTED else all(given), name_of(claim)

@@ -47,17 +47,6 @@ def trials(market: engine_points.EngineMarket) -> point_search.FleetTrials:
     return point_search.FleetTrials(market, [window(2500, 120.0)])
 
 
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60), st.integers(0, 45))
-def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, first: int, guess: int) -> None:
-    high = low + more
-    expected = next((n for n in range(low, high + 1) if n >= first), None)
-    guess = min(max(guess, low), high)
-    assert point_search.least_true(lambda n: n >= first, low, high, guess) == expected
-    coarse = point_search.least_true(lambda n: n >= first, low, high, guess, 16)
-    assert (coarse is None) == (expected is None)
-    assert expected is None or coarse is None or 0 <= coarse - expected <= coarse // 16
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1), st.integers(1, 8))
 def test_points_that_equal_a_chosen_one_are_chosen_and_no_others(
     rows: list[tuple[int, int]], count: int

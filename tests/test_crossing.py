@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetcast.models.plan.target_search import (
+from fleetcast.models.trials.target_search import (
     LEAST_POINT,
     MOST_POINT,
     NEAR_COST_SHARE,
@@ -52,19 +52,29 @@ def test_a_curve_that_never_crosses_is_followed_to_its_end(attained, end):
     assert trials[-1].capacity_share == end
 
 
-@given(st.integers(1, 400), st.integers(1, 600), st.integers(1, 500))
-def test_the_smallest_sufficient_number_is_found_from_any_guess(enough: int, guess: int, most: int) -> None:
-    """To one part in RESOLUTION; no number is evaluated twice, and few are."""
+@given(
+    st.integers(1, 400),
+    st.integers(1, 600),
+    st.integers(1, 500),
+    st.integers(1, 60),
+    st.sampled_from([RESOLUTION, 16, None]),
+)
+def test_the_smallest_sufficient_number_is_found_from_any_guess(
+    enough: int, guess: int, most: int, least: int, resolution: int | None
+) -> None:
+    """To one part in the resolution, or exactly; no number is evaluated twice, and few are."""
     evaluated: list[int] = []
+    most = max(least, most)
 
     def does(number: int) -> bool:
         evaluated.append(number)
         return number >= enough
 
-    found = find_least_sufficient(does, guess, most)
+    found = find_least_sufficient(does, guess, most, least, resolution)
     assert (found is None) == (enough > most)
     assert len(evaluated) == len(set(evaluated)) <= 22
-    assert all(1 <= number <= most for number in evaluated)
+    assert all(least <= number <= most for number in evaluated)
     if found is not None:
-        assert found.too_few < enough <= found.number
-        assert found.resolution <= max(1, found.number // RESOLUTION)
+        assert max(enough, least) <= found.number
+        assert found.too_few < enough or found.number == least
+        assert found.resolution <= (max(1, found.number // resolution) if resolution else 1)

@@ -26,7 +26,7 @@ from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.studies import experiment, planner_board, planner_search
 from fleetcast.assets.studies.planner_board import best_candidate_before, group_equal_policies
 from fleetcast.assets.studies.planner_search import PlannerSearch, required_attainment_ratio
-from fleetcast.models.plan.target_search import TargetTrial
+from fleetcast.models.trials.target_search import TargetTrial
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.planners import (
     BOARD_PLANNERS,

@@ -41,7 +41,7 @@ from fleetcast.assets.studies.foresight import (
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days, minimum_fleet_usd
 from fleetcast.assets.studies.unseen_figures import unseen_drawings
-from fleetcast.models.plan.reading_search import (
+from fleetcast.models.trials.reading_search import (
     NEXT_DAY_CHANCE,
     ReadingTrial,
     best_trial,

@@ -22,7 +22,7 @@ from fleetcast.assets.advice.rule_replays import (
 )
 from fleetcast.assets.lake.settings import RunSettings, run_parallel
 from fleetcast.models.aliases import Floats
-from fleetcast.models.plan.target_search import find_least_sufficient
+from fleetcast.models.trials.target_search import find_least_sufficient
 
 PROMISE_SHARE = 0.9
 LENIENT_DAYS = 5

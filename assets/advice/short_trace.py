@@ -21,8 +21,8 @@ from fleetcast.assets.advice.advice_config import (
 from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, run_parallel
 from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
 from fleetcast.models.latency.profile_order import complete_catalogue
-from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.replay.session.trace_rows import single_tier_trace
+from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.fleet_config import Deployment

@@ -31,7 +31,7 @@ from fleetcast.assets.studies.experiment import (
     write_trials,
 )
 from fleetcast.assets.studies.planned_trials import FOLLOW_POLICY, build_plan_trial
-from fleetcast.models.plan.target_search import TargetTrial
+from fleetcast.models.trials.target_search import TargetTrial
 
 DECISION_LEADERBOARD_SQL = "queries/which_forecast_pays.sql"
 TRUTH = "truth"  # the clairvoyant forecast: the day's actual demand

@@ -29,16 +29,16 @@ from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays.outcome_writer import write_outcome
 from fleetcast.assets.replays.replay_workloads import ReplayWorkload, expand_request_stages, read_workload
-from fleetcast.models.plan.target_search import (
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.traffic.synthetic_days import multiply_day
+from fleetcast.models.trials.target_search import (
     FIRST_POINT,
     NEAR_COST_SHARE,
     POINT_STEP,
     TargetTrial,
     next_point,
 )
-from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
-from fleetcast.models.traffic.synthetic_days import multiply_day
 from fleetcast.models.world.calendar import DAY_S
 
 INPUT_TABLES = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")

@@ -23,8 +23,8 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.level_answer import describe_level_trials
 from fleetcast.assets.studies.level_endpoint import read_endpoint
 from fleetcast.assets.studies.level_trials import LIMIT_STACK, LevelBench, LevelTrialKey
-from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.traffic.request_needs import NEED_STEPS
+from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.mechanisms import LEVELS_BY
 from fleetcast.models.world.option_names import LEVELS_BY_SHARES, LEVELS_BY_TIER
 from fleetcast.models.world.stacks import REPLAY_STACKS

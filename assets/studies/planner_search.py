@@ -20,7 +20,7 @@ from fleetcast.assets.studies.board_day import (
 )
 from fleetcast.assets.studies.experiment import INPUT_TABLES, TUNED, KnobSearch, Variant, scratch_lake
 from fleetcast.assets.studies.resamples import write_resampled_day
-from fleetcast.models.plan.target_search import POINT_STEP, TargetTrial
+from fleetcast.models.trials.target_search import POINT_STEP, TargetTrial
 from fleetcast.models.world.knobs import factor_settings
 from fleetcast.models.world.planners import ablation_steps
 

@@ -39,7 +39,7 @@ from fleetcast.assets.studies.experiment import (
 from fleetcast.assets.studies.latency_error import is_open_loop
 from fleetcast.assets.studies.reference_cost import known_minutes_usd, longest_hold_s
 from fleetcast.assets.studies.study import prepare_lake
-from fleetcast.models.plan.reading_search import (
+from fleetcast.models.trials.reading_search import (
     ReadingTrial,
     best_trial,
     distance_to_cliff,

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape, list_settings
 from fleetcast.models.configure.fleet_trials import FleetScore, TrafficWindow, score_fleet
+from fleetcast.models.trials.target_search import find_least_sufficient
 
 # Above the best cost, of points that stay in a race.
 KIND_MARGIN, SETTING_MARGIN, LAST_MARGIN = 0.4, 0.15, 0.5
@@ -142,45 +143,12 @@ def fewest_attaining(
         if not attains(high):
             return None
         guess = guess or line.steady
-    total = least_true(attains, low, high, min(max(guess, low), high), parts)
-    if total is None:
+    found = find_least_sufficient(attains, guess, high, low, parts)
+    if found is None:
         return None
-    if parts is not None and total > parts:
-        return trials.score(point, line.counts(total))
-    return trim_phases(trials, point, line.counts(total), line.low)
-
-
-def least_true(
-    is_true: Callable[[int], bool], low: int, high: int, guess: int, parts: int | None = None
-) -> int | None:
-    """Return the least number in low..high for which a monotone predicate is true; None: for none.
-
-    With `parts`, a number that is too high by at most one part in so many.
-    """
-    step, least, most = 1, low, high + 1  # least: true or not known below; most: known to be true
-    at = guess
-    if is_true(at):
-        most = at
-        while most > least:
-            at = max(least, most - step)
-            if not is_true(at):
-                least = at + 1
-                break
-            most, step = at, 2 * step
-    else:
-        least = at + 1
-        while least <= high:
-            at = min(high, least - 1 + step)
-            if is_true(at):
-                most = at
-                break
-            least, step = at + 1, 2 * step
-        else:
-            return None
-    while most - least > (0 if parts is None else most // parts):
-        at = (least + most) // 2
-        least, most = (least, at) if is_true(at) else (at + 1, most)
-    return most
+    if parts is not None and found.number > parts:
+        return trials.score(point, line.counts(found.number))
+    return trim_phases(trials, point, line.counts(found.number), line.low)
 
 
 def trim_phases(
@@ -193,8 +161,9 @@ def trim_phases(
             changed = (*counts[:phase], number, *counts[phase + 1 :])
             return trials.score(point, changed).is_attained
 
-        number = least_true(attains, min(low[phase], counts[phase]), counts[phase], counts[phase])
-        counts = (*counts[:phase], number or counts[phase], *counts[phase + 1 :])
+        most = counts[phase]
+        found = find_least_sufficient(attains, most, most, min(low[phase], most), resolution=None)
+        counts = (*counts[:phase], found.number if found else most, *counts[phase + 1 :])
     return trials.score(point, counts)
 
 

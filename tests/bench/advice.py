@@ -45,8 +45,8 @@ from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Floats
-from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.traffic.future_days import sample_load_factors
+from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 

@@ -68,22 +68,31 @@ class LeastSufficient(NamedTuple):
 
 
 def find_least_sufficient(
-    is_sufficient: Callable[[int], bool], guess: int, most: int
+    is_sufficient: Callable[[int], bool],
+    guess: int,
+    most: int,
+    least: int = 1,
+    resolution: int | None = RESOLUTION,
 ) -> LeastSufficient | None:
-    """Return the least sufficient number from 1 to `most`; None where `most` is not sufficient.
+    """Return the least sufficient number from `least` to `most`; None where `most` is not sufficient.
 
     The search goes from the guess in steps that double until a sufficient and an insufficient number are
-    known, then bisects. It assumes that every number above a sufficient one is sufficient.
+    known, then bisects, to one part in `resolution` or exactly. It assumes that every number above a
+    sufficient one is sufficient.
     """
-    low, high, step = 0, most + 1, 1  # `low` is insufficient; `high` is sufficient unless it is most + 1
-    at = min(max(guess, 1), most)
-    while (low == 0 or high > most) and low < most and high > 1:
+    low, high, step = (
+        least - 1,
+        most + 1,
+        1,
+    )  # `low` is insufficient; `high` is sufficient unless it is most + 1
+    at = min(max(guess, least), most)
+    while (low < least or high > most) and low < most and high > least:
         if is_sufficient(at):
-            high, at = at, max(1, at - step)
+            high, at = at, max(least, at - step)
         else:
             low, at = at, min(most, at + step)
         step *= 2
-    while high - low > max(1, high // RESOLUTION):
+    while high - low > max(1, high // resolution if resolution else 1):
         middle = (low + high) // 2
         low, high = (low, middle) if is_sufficient(middle) else (middle, high)
     return LeastSufficient(high, low) if high <= most else None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from fleetcast.models.plan.target_search import TargetTrial, next_point
+from fleetcast.models.trials.target_search import TargetTrial, next_point
 
 PROBES = 2  # trials of each reading but the first
 PROBE_STEP = 1.1  # ratio of their factors
