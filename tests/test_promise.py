@@ -1,5 +1,6 @@
 """The promise of advice: versions of a day, the choice of a rule, prices."""
 
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from fleetcast.assets.advice.promise import (
     share_interval,
     versions_interval,
 )
-from fleetcast.assets.advice.promise_sections import is_inside, saving_split
-from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
+from fleetcast.assets.advice.promise_sections import is_inside, profile_errors_usd, saving_split
+from fleetcast.assets.advice.rule_replays import DayDraw, DayFigures, SizedRule
 from fleetcast.models.traffic.future_days import (
     gather_past_requests,
     measure_errors,
@@ -106,6 +107,10 @@ class MadeSearch(PromiseSearch):
     def replay_versions(self, sized: SizedRule, numbers: range) -> list[DayFigures]:
         return self.made(sized, len(numbers))
 
+    def with_draws(self, draws: Sequence[DayDraw]) -> "MadeSearch":
+        """As in versions whose engines are as fast as their profiles: a third of the headroom is enough."""
+        return MadeSearch(self.costs, {rule: needed / 3 for rule, needed in self.needs.items()}, self.days)
+
 
 NEEDS = {"static": 0.0, "day_ahead": 0.3, "reflex": 0.1, "compact": 0.0}
 
@@ -120,6 +125,16 @@ def test_the_leanest_rule_that_keeps_its_promise_is_advised() -> None:
     assert choose_rule(MadeSearch(costs, NEEDS), 199.0).sized.keys() == {
         "static"
     }  # the minimum costs as much
+
+
+@pytest.mark.parametrize(("needed", "without"), [(0.0, 0.0), (0.3, 0.1), (0.6, 0.2), (4.0, 1.5)])
+def test_errors_of_profiles_cost_the_headroom_that_only_they_require(needed: float, without: float) -> None:
+    """The least headroom on the list: a third of 4.0 is above 1.2. A rule that needs none pays nothing."""
+    search = MadeSearch({"day_ahead": 100.0}, {"day_ahead": needed})
+    sized = search.size_rule("day_ahead")
+    assert sized == SizedRule("day_ahead", needed)
+    usd = profile_errors_usd(search.with_draws([]), sized)
+    assert usd == pytest.approx(100.0 * (needed - without))
 
 
 def test_without_a_fleet_that_keeps_its_promise_the_closest_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

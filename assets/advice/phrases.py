@@ -67,15 +67,16 @@ def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers 
     when = f"On {tomorrow['day']} run" if tomorrow["basis"] == "forecast" else "For a day like this trace run"
     when = "Closest to it comes, for a day like this trace," if tomorrow["missed_hours"] else when
     rate = usd_per_gpu_hour_clause(tomorrow, prices)
+    parts = _survival_clause(promise) + _profile_errors_clause(promise)
     if promise and promise["rule"] in REACTIVE_RULES:
         usd = usd_range(promise["usd_low"], promise["usd_high"])
         return (
             f"{when.removesuffix(' run')} begin with {fleet} for {llms}. The rule {promise['rule']} starts "
-            f"and stops instances during the day: {usd}{rate}.{_survival_clause(promise)}"
+            f"and stops instances during the day: {usd}{rate}.{parts}"
         )
     hours = ", the same all day" if least == most else ", by hour as below"
     cost = f"{tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD{rate}"
-    return f"{when} {fleet} for {llms}{hours}: {cost}.{_survival_clause(promise)}"
+    return f"{when} {fleet} for {llms}{hours}: {cost}.{parts}"
 
 
 def _survival_clause(promise: Numbers | None) -> str:
@@ -84,6 +85,16 @@ def _survival_clause(promise: Numbers | None) -> str:
         return ""
     survival = promise["survival"]
     return f" To survive the loss of one {survival['kind']} is {survival['usd']:,.0f} USD of it."
+
+
+def _profile_errors_clause(promise: Numbers | None) -> str:
+    """Return what it costs that engines may be slower than their profiles; "" for less than a USD."""
+    if promise is None or promise["profile_errors_usd"] < 1:
+        return ""
+    return (
+        f" {promise['profile_errors_usd']:,.0f} USD of it are for engines that may be slower than their "
+        "profiles: fleetcast calibrate finds how fast yours are."
+    )
 
 
 def usd_per_gpu_hour_clause(tomorrow: Numbers, prices: Numbers | None) -> str:

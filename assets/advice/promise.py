@@ -84,6 +84,12 @@ class PromiseSearch:
         self._past: dict[SizedRule, list[DayFigures]] = {}
         self._future: dict[SizedRule, list[DayFigures]] = {}
 
+    def with_draws(self, draws: Sequence[DayDraw]) -> "PromiseSearch":
+        """Return a search on other versions of tomorrow; the past days are the same, replayed once."""
+        search = PromiseSearch(self.settings, self.past, self.plan, draws)
+        search._past = self._past
+        return search
+
     def past_days(self, sized: SizedRule) -> list[DayFigures]:
         """Return the figures of each past day."""
         if sized not in self._past:
@@ -141,14 +147,13 @@ class PromiseSearch:
         may_miss = int(self.count_versions(sized) * (1 - PROMISE_SHARE) + 1e-9)
         return self.is_kept_before(sized) and not self.misses_more_than(sized, may_miss)
 
-    def size_rule(self, rule: str) -> SizedRule | None:
-        """Return a rule with the least headroom at which it keeps its promise; None if it never does."""
+    def size_rule(self, rule: str, most: float = RULE_HEADROOMS[-1]) -> SizedRule | None:
+        """Return a rule with the least headroom at which it keeps its promise; None if not up to `most`."""
+        headrooms = [headroom for headroom in RULE_HEADROOMS if headroom <= most]
         found = find_least_sufficient(
-            lambda number: self.is_promise(SizedRule(rule, RULE_HEADROOMS[number - 1])),
-            1,
-            len(RULE_HEADROOMS),
+            lambda number: self.is_promise(SizedRule(rule, headrooms[number - 1])), 1, len(headrooms)
         )
-        return None if found is None else SizedRule(rule, RULE_HEADROOMS[found.number - 1])
+        return None if found is None else SizedRule(rule, headrooms[found.number - 1])
 
     def closest_size(self) -> SizedRule:
         """Return the replayed size with the largest `kept_share`; of equal ones the cheapest.

@@ -70,8 +70,8 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
     of versions with the latencies of the profiles: an error of a profile does not differ from day to day.
     """
     advised = found.advised
-    profiled = tomorrow_draws.as_profiled(settings, search.draws)
-    days = PromiseSearch(settings, [], search.plan, profiled).future_days(advised.sized)
+    profiled = search.with_draws(tomorrow_draws.as_profiled(settings, search.draws))
+    days = profiled.future_days(advised.sized)
     low, high = share_interval(np.array([figures.in_time_share for figures in days]))
     usd_low, usd_high = _usd_interval(settings, days)
     return {
@@ -100,8 +100,22 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
             for hour, gpus in enumerate(_gpus_by_hour(settings, came))
         ],
         "survival": _survival(settings, search, advised, survive),
+        "profile_errors_usd": profile_errors_usd(profiled, advised.sized) if found.is_kept else 0.0,
         "remedy": "",
     }
+
+
+def profile_errors_usd(profiled: PromiseSearch, advised: SizedRule) -> float:
+    """Return the part of tomorrow's cost that only the errors of the latency profiles require, USD.
+
+    It is the mean cost of the advised size less that of the least headroom with which its rule keeps the same
+    promise on `profiled`: versions whose engines are as fast as their profiles.
+    """
+    least = profiled.size_rule(advised.rule, advised.headroom_share) or advised
+    with_errors, without = (
+        np.mean([figures.usd for figures in profiled.future_days(sized)]) for sized in (advised, least)
+    )
+    return float(with_errors - without)
 
 
 def _usd_interval(settings: RunSettings, days: Sequence[DayFigures]) -> tuple[float, float]:
