@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fleetcast.models.trials.engine_fit import LoggedRequests
     from fleetcast.models.trials.log_replay import MeasuredEngine
     from fleetcast.models.trials.point_fit import LoadPoint
+    from fleetcast.models.trials.seen_loads import SeenLoad
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
     from fleetcast.models.world.fleet_config import Deployment
@@ -278,6 +279,7 @@ def fit_profile(
     with progress.replay_bar("replay the log", len(engine_hypotheses(engine))) as done:
         found = calibrate_profile(requests, engine, log.limits, done, log.run_starts)
     show_hypotheses(found, engine.instances)
+    show_unseen_load(found.seen, engine)
     ERR.print(f"As a deployment: {deployment_line(engine.llm, found.deployment)}")
     return found.profile, found.verdict
 
@@ -285,18 +287,17 @@ def fit_profile(
 def show_other_degrees(catalogue: "Catalogue", profile: "LatencyProfile") -> None:
     """Print what the profile, once it is in latency.toml, corrects but its own deployment, and how surely."""
     from fleetcast.models.latency.profile_order import (
-        DEGREE_ERROR_SHARES,
         compute_profile,
         correction_factors,
+        degree_error_share,
     )
 
-    share = DEGREE_ERROR_SHARES[catalogue.llms[profile.llm].experts is None]
     computed = compute_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
     prefill, decode = correction_factors(profile, computed)
     ERR.print(
         f"In latency.toml it corrects {profile.llm} on other numbers of {profile.gpu} too: prefill takes "
-        f"{prefill:.3g}, decode {decode:.3g} times as long as computed. On H100, H200 and B200, TPOT is then "
-        f"{share:.0%} off in the median. No other llm is corrected."
+        f"{prefill:.3g}, decode {decode:.3g} times as long as computed. TPOT is then taken to be "
+        f"{degree_error_share(catalogue, profile):.0%} off in the median. No other llm is corrected."
     )
 
 
@@ -347,8 +348,8 @@ def resolve_deployment(
 
 def check_concurrency(engine: "MeasuredEngine", requests: "LoggedRequests") -> None:
     """Raise CalibrationError if a log has more requests at once than max_batch, that of all ranks."""
-    from fleetcast.assets.studies.engine_logs import max_concurrency
     from fleetcast.assets.studies.log_rows import CalibrationError
+    from fleetcast.models.trials.seen_loads import max_concurrency
 
     max_batch = engine.instances * engine.config.fleet.engine(engine.deployment).max_batch
     running = max_concurrency(requests)
@@ -385,6 +386,26 @@ def show_hypotheses(found: "Calibration", instances: int) -> None:
     if best.instances > instances:
         known = "one instance" if instances == 1 else f"{instances} ranks"
         exit_with_message(f"more than {known} served this log. Split it by instance and pass one part.")
+
+
+def show_unseen_load(seen: "SeenLoad", engine: "MeasuredEngine") -> None:
+    """Print up to which batch and prompt the log shows the engine, where its limits allow for far more."""
+    from fleetcast.models.latency.profile_tables import BATCH_REACH
+
+    limits = engine.config.fleet.engine(engine.deployment)
+    lacks_batches = BATCH_REACH * seen.batch < limits.max_batch
+    if not lacks_batches and seen.waiting_tokens >= limits.max_prefill_tokens:
+        return
+    rests = [f"batches above {seen.batch}, computed and times the median factor"] * lacks_batches
+    if seen.waiting_tokens < limits.max_prefill_tokens:
+        rests.append(f"prefill above {seen.waiting_tokens:,} tokens, on its last slope")
+    lone = " No prompt met a running request: how they delay each other was not seen." * (seen.batch == 1)
+    ERR.print(
+        f"The log has batches up to {seen.batch} and prompts up to {seen.prompt_tokens:,} tokens; limits of "
+        f"the engine are {limits.max_batch:,} and {limits.max_prefill_tokens:,}. Not measured: "
+        f"{', '.join(rests)}.{lone} Log a heavier load.",
+        style="red" if lacks_batches else None,
+    )
 
 
 def show_verdict(checks: "list[CalibrationCheck]") -> bool:

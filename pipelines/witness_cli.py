@@ -25,7 +25,7 @@ HEADS = (
     "measured / profile",
     "90 % interval",
     "before",
-    "profile's error",
+    "fits between",
     "since",
     "verdict",
 )
@@ -42,7 +42,7 @@ def witness_command(
 
     It needs the day's metrics (`fleetcast ingest --from`), or a trace with measured latencies, and the fleet
     that ran (`fleetcast plan ran`). A line says by what factor prefill and decode were slower than the
-    latency profile, whether that is within the profile's error, and whether it changed since the nights
+    latency profile, between which factors it fits, and whether it changed since the nights
     before, from which hour on, and the likely cause. The exit code is 1 if an engine drifted.
     """
     with cli_errors():

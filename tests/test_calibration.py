@@ -11,10 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import fleetcast.assets.studies.profile_toml
-from fleetcast.assets.studies.engine_logs import max_concurrency, read_engine_limits, read_log
+from fleetcast.assets.studies.engine_logs import read_engine_limits, read_log
 from fleetcast.assets.studies.log_rows import CalibrationError
 from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
 from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.latency_errors import catalogue_errors
+from fleetcast.models.latency.profile_order import compute_profile, context_step_s, correction_factors
 from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.trials import engine_fit
@@ -25,7 +27,8 @@ from fleetcast.models.trials.engine_calibration import (
 )
 from fleetcast.models.trials.engine_fit import LoggedRequests
 from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
-from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
+from fleetcast.models.trials.seen_loads import complete_profile, max_concurrency
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
@@ -80,6 +83,55 @@ def test_an_engine_is_recovered_from_its_log_and_differs_from_others() -> None:
     assert found.profile.median_error_share == round(off["E2E", "a request"], 4)
     assert 100 < found.held_out < 140
     assert found.fitted + found.held_out == 390
+
+
+@pytest.mark.parametrize("seen_batch", [1, 2, 15, 16, 100, 255, 256])
+def test_batches_that_no_log_has_are_computed_and_change_no_factor(seen_batch: int) -> None:
+    """Fitted knots are off by chance above the largest batch of the log."""
+    computed = compute_profile(CATALOGUE, LLM, GPU, GPUS)
+    batch = tuple(sorted({1, 2, 9, seen_batch, 256}))
+    by = {b: (1.1 + 0.2 / b if b <= seen_batch else 9.0) for b in batch}
+    steps_s = tuple(float(by[b] * context_step_s(computed, np.array(b))) for b in batch)
+    fitted = dataclasses.replace(
+        computed, decode_batch=batch, decode_s=steps_s, decode_per_kv_token_s=0.0, median_error_share=None
+    )
+    found = complete_profile(CATALOGUE, fitted, seen_batch, 256)
+    seen = tuple(b for b in batch if b <= seen_batch)
+    assert found.decode_s[: len(seen)] == steps_s[: len(seen)]
+    factor = np.median([by[b] for b in seen])
+    assert correction_factors(found, computed) == pytest.approx((1.0, factor), rel=1e-3)
+    assert found.decode_batch[-1] == 256
+    assert (found.median_error_share is not None) == (seen_batch < 16), "half of the doublings"
+
+
+def test_a_log_without_batches_is_no_measurement_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GENERATIONS", "SIMPLEX_TRIES"):  # a coarse fit will do
+        monkeypatch.setattr(engine_fit, name, 2)
+    alone = make_log(0.0003, WHOLE, 120)
+    assert max_concurrency(alone) == 1
+    limits = ["--max-batch", "64", "--max-prefill-tokens", "20000", "--kv-tokens", "100000"]
+    arguments = ["calibrate", str(as_csv(alone, tmp_path / "log.csv")), *options(*limits)]
+    done = CliRunner().invoke(cli_app, arguments)
+    assert done.exit_code == 0, done.stderr
+    longest = alone.input_tokens.max()
+    assert f"The log has batches up to 1 and prompts up to {longest:,} tokens; limits" in done.stderr
+    assert f"batches above 1, computed and times the median factor, prefill above {longest:,}" in done.stderr
+    assert "No prompt met a running request" in done.stderr
+    (printed,) = tomllib.loads(done.stdout)["profile"]
+    assert printed["prefill_tokens"][-1] == longest
+    computed = compute_profile(load_catalogue(), LLM, GPU, GPUS)
+    first_s = printed["decode_s"][0] + 1024 * printed["decode_per_kv_token_s"]
+    factor = first_s / float(context_step_s(computed, np.array(1)))
+    assert f"decode {factor:.3g} times" in done.stderr
+    error_share = printed["median_error_share"]
+    assert error_share >= round(catalogue_errors(of_one(computed))[0].decode_share, 4)
+    assert f"TPOT is then taken to be {error_share:.0%} off" in done.stderr
+
+
+def of_one(profile: LatencyProfile) -> Catalogue:
+    return dataclasses.replace(load_catalogue(), latency=(profile,))
 
 
 def test_the_log_of_two_instances_differs_from_that_of_one() -> None:

@@ -40,6 +40,8 @@ def with_rows(*rows: LatencyProfile) -> Catalogue:
 def test_the_factors_of_a_calibrated_degree_scale_the_others() -> None:
     own = with_rows(calibrated(1))
     found = find_profile(own, LLM, GPU, 4)
+    unsure = with_rows(dataclasses.replace(calibrated(1), median_error_share=0.12))
+    assert find_profile(unsure, LLM, GPU, 4).median_error_share == 0.12, "no surer than where it was measured"
     assert found.prefill_s == pytest.approx([PREFILL * s for s in BEFORE[4].prefill_s])
     assert found.decode_s == pytest.approx([DECODE * s for s in BEFORE[4].decode_s])
     assert found.decode_per_kv_token_s == pytest.approx(DECODE * BEFORE[4].decode_per_kv_token_s)

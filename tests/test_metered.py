@@ -269,6 +269,7 @@ def test_unusable_answers_are_findings_and_the_rest_lands(tmp_path: Path) -> Non
         ("d.json", ""),
         ("e.json", json.dumps(answer([{"metric": {}, "values": [[1, "2"]]}]))),
         ("f.json", json.dumps(answer([{"metric": {"__name__": "vllm:prompt_tokens_total"}}]))),
+        ("g.json", json.dumps({**answer([]), "warnings": 5})),
     ):
         (folder / name).write_text(text)
     lake = Lake(tmp_path / "lake")
@@ -276,6 +277,7 @@ def test_unusable_answers_are_findings_and_the_rest_lands(tmp_path: Path) -> Non
         IngestError, match=r"mine.metrics has no sample of a metric that .* knows: a.json is no JSON"
     ) as caught:
         land_metrics(folder, lake, CATALOGUE)
+    assert str(caught.value).endswith("or delete the folder: what it has is not downloaded again.")
     assert "\n" not in str(caught.value)
     lake, report = land(tmp_path, series(process(1), {"instance": "a"}))
     assert report.rows_kept > 10_000
@@ -294,6 +296,54 @@ def test_unusable_answers_are_findings_and_the_rest_lands(tmp_path: Path) -> Non
         IngestError, match=r"the label instance=a is no region of the catalogue \(.*label_names"
     ):
         land_metrics(folder, lake, CATALOGUE)
+
+
+PROMPTS, REQUESTS = "vllm:prompt_tokens_total", "vllm:time_to_first_token_seconds_count"
+
+
+def spoil(parts: list[dict[str, Any]], metric: str, at: int, value: float) -> None:
+    """Set one reading of the first counter of a metric."""
+    spoilt = next(part for part in parts if part["metric"]["__name__"] == metric)
+    spoilt["values"][at][1] = str(value)
+
+
+@pytest.mark.parametrize("value", [1e308, 1e20, 1e15, -1e308])
+@pytest.mark.parametrize(
+    ("metric", "at"),
+    [(name, at) for name in (PROMPTS, REQUESTS, "vllm:request_prompt_tokens_bucket") for at in (0, -1)],
+)
+def test_a_counter_that_no_engine_has_is_refused_with_the_way_out(
+    tmp_path: Path, metric: str, value: float, at: int
+) -> None:
+    """The first reading of a process that began since, or the last one: bounded memory and one line."""
+    parts = series(process(1, first_s=7200.0), {"instance": "a"}, t=T[120:])
+    spoil(parts, metric, at, value)
+    parts += series(process(2), {"instance": "b"})
+    if metric == REQUESTS and at == 0 and value > 0:  # as of a process that ran long before
+        assert land(tmp_path, parts)[1].rows_kept > 10_000
+        return
+    rule = r"grows by -?1e\+\d+ in the [\d,]+ s before 2025-07-02 .* UTC, must be 0 to "
+    with pytest.raises(IngestError, match=rf"^mine\.metrics: {metric} {rule}") as caught:
+        land(tmp_path, parts)
+    assert str(caught.value).endswith("or delete the folder: each ingest refuses it until then.")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("per_s", [10_000, 10_001])
+def test_the_fastest_counter_of_requests_that_is_read(tmp_path: Path, per_s: int) -> None:
+    """So many requests a second, for a minute; the rule has the instant and the limit."""
+    served = process(1, last_s=3600.0)
+    parts = series(served, {"instance": "a"}, t=T[:61])
+    before = int((served.arrived + served.ttft_s <= T[59]).sum())
+    spoil(parts, REQUESTS, -1, float(before + 60 * per_s))
+    if per_s == 10_000:
+        assert land(tmp_path, parts)[1].rows_kept == before + 600_000
+        return
+    rule = (
+        r"grows by 600,060 in the 60 s before 2025-07-02 01:00:00 UTC, must be 0 to 600,000: .* than 10,000 a"
+    )
+    with pytest.raises(IngestError, match=rule):
+        land(tmp_path, parts)
 
 
 def test_metrics_with_logs_are_refused_with_the_remedy(tmp_path: Path) -> None:

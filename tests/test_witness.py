@@ -21,6 +21,7 @@ from fleetcast.assets.studies.witnessed_profile import fit_witnessed_profile
 from fleetcast.assets.traces.request_days import write_tiers
 from fleetcast.models.trials.drift_causes import (
     CACHE_HITS,
+    CAUSE_SENTENCES,
     DriftCause,
     DriftVerdict,
     NightHours,
@@ -140,6 +141,23 @@ def test_a_change_is_seen_from_its_hour_on_and_against_nights_that_were_off_too(
     assert (calm.cause, calm.parts["decode"].verdict) == (DriftCause.PROFILE_OLD, DriftVerdict.OFF_PROFILE)
 
 
+@pytest.mark.parametrize("usual", [None, 0.0])
+@pytest.mark.parametrize(
+    "level", [sign * (np.log(1.15) + n / 250) for n in range(-4, 12) for sign in (1, -1)]
+)
+def test_the_verdict_follows_the_bounds_that_are_shown(level: float, usual: float | None) -> None:
+    """They have the error of the profile and, as it is a sample, that of the day."""
+    part = judged(night(), night(level, usual=None if usual is None else level)).parts["decode"]
+    assert (part.verdict is DriftVerdict.OFF_PROFILE) == (not 1 / part.allowed <= part.ratio <= part.allowed)
+    assert 1.15 * 1.01 < part.allowed < 1.15 * 1.04
+
+
+def test_a_first_night_off_its_profile_knows_of_no_other_night() -> None:
+    found = judged(night(usual=None), night(0.33, usual=None))
+    assert found.cause is DriftCause.PROFILE_OLD
+    assert "night" not in CAUSE_SENTENCES[found.cause]
+
+
 def test_a_change_at_midnight_needs_more_than_nights_differ() -> None:
     assert judged(night(), night(0.11)).cause is None
     assert judged(night(), night(0.11, 0, 0.09)).parts["decode"].changed_hour == 0
@@ -225,6 +243,7 @@ def test_counters_of_a_slower_engine_raise_the_alarm(site: RunSettings, monkeypa
     monkeypatch.setattr("fleetcast.pipelines.witness_cli.load_settings_and_day", lambda *_: (site, day))
     answer = CliRunner().invoke(cli_app, ["witness", "--quiet"])
     assert answer.exit_code == 1, answer.output
+    assert "fits between" in answer.output
     assert f"{LLM}: decode setting. Likely: only decode is slower" in answer.output
     assert "fleetcast calibrate" in answer.output
     rows = site.lake.sql("from witnessed where day = $day", day=day)

@@ -218,15 +218,6 @@ def truncated_tokens(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[
             yield name, share, int(tokens.max())
 
 
-def max_concurrency(requests: LoggedRequests) -> int:
-    """Return the largest number of requests between their first and last token at the same time."""
-    first, last = requests.arrival_s + requests.ttft_s, requests.arrival_s + requests.e2e_s
-    times = np.concatenate([first, last])
-    change = np.concatenate([np.ones(first.size), -np.ones(last.size)])
-    order = np.lexsort((change, times))  # at equal times, requests that end come first
-    return int(np.cumsum(change[order]).max())
-
-
 def read_engine_limits(path: Path) -> dict[str, Any]:
     """Read an engine's limits: the fields of a Deployment that the file names, and has_prefix_cache.
 

@@ -6,11 +6,13 @@ that is scraped twice counts once, a process that restarts is continued, and gap
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 
 from fleetcast.assets.lake.warehouse import Connection
 from fleetcast.assets.traces.engine_histograms import HistogramReader, ProcessLabels, merge_bucket_layouts
+from fleetcast.assets.traces.ingest_bounds import IngestError
 from fleetcast.assets.traces.metered_endpoints import TOKEN_QUARTER_S, MeteredEndpoint, Place
 from fleetcast.assets.traces.prometheus_answers import CounterSeries, QualityFinding
 from fleetcast.models.aliases import Floats, Ints
@@ -27,14 +29,16 @@ from fleetcast.models.traffic.counter_readings import (
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.engine_metrics import EngineMetrics
 
+MOST_REQUESTS_PER_S = 1e4  # of one counter; no engine serves as many, and a minute of them fits into memory
+MOST_PER_S = 1e8  # of any other counter: tokens, seconds, buckets
 LONGEST_GAP_S = 900.0  # longest gap between readings over which an endpoint's requests are spread evenly
 
 
 class CounterReader:
     """Reads the endpoints of a folder of answers one after the other, and records its findings."""
 
-    def __init__(self, con: Connection, series: Sequence[CounterSeries]) -> None:
-        self.con, self.series = con, series
+    def __init__(self, con: Connection, series: Sequence[CounterSeries], folder: str) -> None:
+        self.con, self.series, self.folder = con, series, folder
         first = con.execute("select min(t) from samples").fetchone()
         self.origin_s = float(first[0]) if first and first[0] is not None else 0.0
         self.findings: list[QualityFinding] = []
@@ -46,7 +50,8 @@ class CounterReader:
     def read(self, place: Place, engine: EngineMetrics, numbers: Sequence[int]) -> MeteredEndpoint | None:
         """Return the load of one endpoint; None if it has no requests or no counter of requests.
 
-        `numbers` are the positions of its counters in `series`.
+        `numbers` are the positions of its counters in `series`. IngestError if one grows by more than any
+        engine counts, or falls below 0.
         """
         rows = self.con.execute(
             "select series, t, max(value) as value from samples where series in (select unnest($numbers)) "
@@ -57,9 +62,14 @@ class CounterReader:
         is_bucket = np.isin(readings.series, [n for n in numbers if self.series[n].le is not None])
         counters, buckets = readings.at(~is_bucket), readings.at(is_bucket)
         step_s = reading_step_s(counters.t)
+        every = counter_increases(readings, step_s)
+        self._check_increases(engine, every.at(~every.is_first))
         found = counter_increases(counters, step_s)
         targets = self._without_duplicates(engine, numbers, counters)
         ages_s = self._ages_s(engine, targets, found, step_s)
+        firsts = every.at(every.is_first & np.isin(every.series, list(ages_s)))
+        ages = np.array([ages_s[number] for number in firsts.series.tolist()])
+        self._check_increases(engine, firsts._replace(t0=firsts.t1 - ages))
         found, unread = self._usable(found, targets, ages_s, step_s)
         pairs = [(row.requests, row.input_tokens) for row in engine.counted]
         requests, tokens = self._role_increases(found, targets, pairs)
@@ -95,6 +105,21 @@ class CounterReader:
                 if parts
             },
         )
+
+    def _check_increases(self, engine: EngineMetrics, found: CounterIncreases) -> None:
+        """Raise IngestError for the first of these increases, shape (increases,), that no engine can have."""
+        counted = {row.requests for row in engine.counted}
+        numbers = [n for n in np.unique(found.series).tolist() if self.series[n].metric in counted]
+        per_s = np.where(np.isin(found.series, numbers), MOST_REQUESTS_PER_S, MOST_PER_S)
+        most = per_s * (found.t1 - found.t0)
+        for row in np.flatnonzero((found.by < 0) | (found.by > most))[:1].tolist():
+            until = datetime.fromtimestamp(found.t1[row], UTC)
+            raise IngestError(
+                f"{self.folder}: {self.series[found.series[row]].metric} grows by {found.by[row]:,.6g} in "
+                f"the {found.t1[row] - found.t0[row]:,.0f} s before {until:%Y-%m-%d %H:%M:%S} UTC, must be 0 "
+                f"to {most[row]:,.6g}: no engine counts more than {per_s[row]:,.0f} a second. Correct this "
+                "sample in its file, or delete the folder: each ingest refuses it until then."
+            )
 
     def _without_duplicates(
         self, engine: EngineMetrics, numbers: Iterable[int], counters: CounterReadings

@@ -62,7 +62,8 @@ def land_metrics(
     Raises
     ------
     IngestError
-        No answer is usable, there is no counter of requests, or its trace has other files or is made.
+        No answer is usable, there is no counter of requests, a counter grows faster than any engine's, or its
+        trace has other files or is made.
     ConfigError
         The mapping file has a name that the catalogue does not have.
     """
@@ -150,7 +151,7 @@ def read_endpoints(
     path: Path, con: Connection, answers: SavedAnswers, metrics: MetricsCatalogue, mapping: TraceMapping
 ) -> tuple[list[MeteredEndpoint], list[QualityFinding]]:
     """Read the load of each endpoint, and findings; IngestError if no endpoint has requests."""
-    reader, found = CounterReader(con, answers.series), list[MeteredEndpoint]()
+    reader, found = CounterReader(con, answers.series, path.name), list[MeteredEndpoint]()
     places: dict[Place, list[int]] = defaultdict(list)
     for name, engine in metrics.engines.items():
         engine_metrics = {*engine.counters(), *engine.buckets()}
@@ -180,7 +181,8 @@ def read_endpoints(
         wanted = " or ".join(engine.counted[0].requests for engine in metrics.engines.values())
         raise IngestError(
             f"{path.name} has no counter of requests and their tokens that grew. Needed is {wanted}, each "
-            "with its tokens (data/catalogue/metrics.toml), over at least two readings."
+            "with its tokens (data/catalogue/metrics.toml), over at least two readings. Save them too, or "
+            "delete the folder."
         )
     return found, [*answers.findings, *reader.findings, *list_metric_findings(reader, found)]
 

@@ -86,7 +86,8 @@ def read_answers(
         reason = findings[0].detail if findings else "they are empty"
         raise IngestError(
             f"{folder.name} has no sample of a metric that data/catalogue/metrics.toml knows: {reason}. "
-            "Save the counters of the engine, as data/landing/README.md lists them."
+            "Save the counters of the engine, as data/landing/README.md lists them, or delete the folder: "
+            "what it has is not downloaded again."
         )
     series = [CounterSeries(metric, le, dict(labels)) for metric, le, labels, _ in reader.numbers]
     return SavedAnswers(series, findings)
@@ -149,7 +150,8 @@ class _AnswerParser:
             elif data.get("resultType") != "matrix":
                 self.refuse(name, f"is a {data.get('resultType')}, needed the matrix of a query_range")
             else:
-                self.warnings.update(str(text)[:120] for text in answer.get("warnings") or ())
+                if isinstance(texts := answer.get("warnings"), list):
+                    self.warnings.update(str(text)[:120] for text in texts)
                 for entry in data["result"]:
                     yield from self._entry(name, entry)
 

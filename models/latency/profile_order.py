@@ -21,6 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile
 from fleetcast.models.latency.batch_extension import extend_catalogue
@@ -75,7 +76,7 @@ def compute_missing_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_par
     if before.source.partition(":")[0] != computed.source.partition(":")[0]:
         return computed
     prefill, decode = correction_factors(near, before)
-    error_share = DEGREE_ERROR_SHARES[catalogue.llms[llm].experts is None]
+    error_share = degree_error_share(catalogue, near)
     return replace(
         scale_profile(catalogue, computed, prefill, decode),
         # It was measured where kernels are timed; how near an estimate comes is not known.
@@ -86,16 +87,26 @@ def compute_missing_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_par
     )
 
 
+def degree_error_share(catalogue: Catalogue, near: LatencyProfile) -> float:
+    """Return the median error of TPOT with the factors of `near`; none is surer than `near` itself."""
+    return max(DEGREE_ERROR_SHARES[catalogue.llms[near.llm].experts is None], near.median_error_share or 0.0)
+
+
 def correction_factors(measured: LatencyProfile, computed: LatencyProfile) -> tuple[float, float]:
-    """Return how many times as long prefill and decode take, in the median over the measured knots."""
+    """Return how many times as long prefill and decode take, in the median over the measured knots.
+
+    Knots of batches that were not measured have this median already (models/trials/seen_loads.py).
+    """
     batch = np.array(measured.decode_batch)
-    step_s = [
-        interpolate_knots(batch, profile.decode_batch, profile.decode_s)
-        + profile.decode_per_kv_token_s * batch * FACTOR_CONTEXT
-        for profile in (measured, computed)
-    ]
-    prefill_s = [profile_prefill_s(profile, measured.prefill_tokens) for profile in (measured, computed)]
-    return float(np.median(prefill_s[0] / prefill_s[1])), float(np.median(step_s[0] / step_s[1]))
+    steps_s = np.array(measured.decode_s) + measured.decode_per_kv_token_s * batch * FACTOR_CONTEXT
+    prefill_s = np.array(measured.prefill_s) / profile_prefill_s(computed, measured.prefill_tokens)
+    return float(np.median(prefill_s)), float(np.median(steps_s / context_step_s(computed, batch)))
+
+
+def context_step_s(profile: LatencyProfile, batch: Ints) -> Floats:
+    """Return the seconds of steps of requests with FACTOR_CONTEXT cached tokens each, (n,) by batch."""
+    step_s = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
+    return step_s + profile.decode_per_kv_token_s * batch * FACTOR_CONTEXT
 
 
 def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:

@@ -31,6 +31,7 @@ FIRST_NIGHT_CHANGE = 0.25  # the same without past nights: load moves the error 
 CHANGE_SIGMAS = 5.0  # a change is that many standard errors; an hour of 24 is chosen, each night
 PART_SIGMAS = 3.0  # of the other phase, once one phase has changed
 PROFILE_SIGMAS = 2.6  # half width of the profile's interval: 99 %
+LEVEL_SIGMAS = 2.5  # of the day's level, which a sample has by chance
 SAME_FACTOR_SHARE = 0.4  # two log factors are one if they differ by less than this share of the larger
 LEAST_CACHED_SHARE = 0.05  # of prompt tokens: below, a cache hardly matters
 CACHE_LOSS = np.log(2.0)  # hits fell to half
@@ -43,9 +44,9 @@ LATENCY_LIMITS = {"prefill": LIMITS["TTFT"], "decode": LIMITS["TPOT"]}  # what `
 class DriftVerdict(StrEnum):
     """What a night says about a phase of an llm's engines."""
 
-    FITS = "fits"  # within the error of the profile, and as before
-    CHANGED = "changed"  # other than on the nights before
-    OFF_PROFILE = "off profile"  # outside the error of the profile, as on the nights before
+    FITS = "fits"  # no change, and within the bounds of the profile
+    CHANGED = "changed"  # within the day, or since the nights before
+    OFF_PROFILE = "off profile"  # no change, and outside the bounds of the profile
     UNKNOWN = "unknown"  # too few hours with enough samples
 
 
@@ -77,7 +78,7 @@ CAUSE_SENTENCES: Mapping[DriftCause, str] = {
     "both are slower by different factors",
     DriftCause.ENGINE_SPEED: "the engine's speed changed, and under this load its latencies do not show "
     "in which phase: a throttled or other GPU, an engine version or a setting",
-    DriftCause.PROFILE_OLD: "the offset is as on the nights before: the profile is old or never fitted",
+    DriftCause.PROFILE_OLD: "nothing changed, and the engine is off its profile: an old or never fitted one",
 }
 
 
@@ -92,7 +93,7 @@ class PartDrift(NamedTuple):
     low: float  # 90 % interval of the ratio
     high: float
     usual: float  # the same before the change; NaN without a past and without a change
-    allowed: float  # largest factor to either side within the profile's error; NaN: not compared with it
+    allowed: float  # largest factor to either side that fits the profile; NaN: not compared with it
     changed_hour: int | None  # hour of the day
 
 
@@ -224,9 +225,12 @@ def _drift(part: NightHours, hour: int | None) -> PartDrift:
 
 
 def _against_profile(drift: PartDrift, part: NightHours, allowed: float) -> PartDrift:
-    """Return the result with the profile's interval; a level outside it, beyond its own error, is off."""
+    """Return the result with the bounds of the profile: its interval, and LEVEL_SIGMAS of the day's level.
+
+    A day outside them, without a change, is off.
+    """
     level = estimate_level(part.ratios, part.errors)
-    is_off = abs(level.ratio) > np.log(allowed) + CHANGE_SIGMAS / 2 * level.error
-    if drift.verdict is DriftVerdict.FITS and is_off:
+    bound = np.log(allowed) + LEVEL_SIGMAS * level.error
+    if drift.verdict is DriftVerdict.FITS and abs(level.ratio) > bound:
         drift = drift._replace(verdict=DriftVerdict.OFF_PROFILE)
-    return drift._replace(allowed=allowed)
+    return drift._replace(allowed=float(np.exp(bound)))

@@ -28,6 +28,7 @@ from fleetcast.models.trials.engine_fit import (
     roofline_parameters,
 )
 from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
+from fleetcast.models.trials.seen_loads import SeenLoad, complete_profile, find_seen_load
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 
@@ -77,6 +78,7 @@ class Calibration(NamedTuple):
     verdict: list[CalibrationCheck]
     fitted: int  # requests
     held_out: int  # requests
+    seen: SeenLoad
 
 
 def calibrate_profile(
@@ -99,7 +101,9 @@ def calibrate_profile(
     replayed = requests_to_fit(requests.arrival_s.size, run_starts)
     short = LoggedRequests._make(column[replayed] for column in requests)
     known = engine.config.fleet.engine(deployment)
-    shape = place_knots(requests, known.max_batch, known.max_prefill_tokens)
+    seen = find_seen_load(requests, engine.instances)
+    longest = min(seen.waiting_tokens, known.max_prefill_tokens)
+    shape = place_knots(int(requests.input_tokens.min()), longest, seen.batch, known.max_batch)
     llm, gpu = catalogue.llms[engine.llm], catalogue.gpus[deployment.gpu]
     work = deployment_work(llm, gpu, deployment.tensor_parallel)
     fits: dict[Hypothesis, tuple[FitProblem, FittedCurves]] = {}
@@ -116,7 +120,7 @@ def calibrate_profile(
         done(len(fits))
     ranked = sorted(fits, key=lambda hypothesis: fits[hypothesis][1].error)
     best = fit_bent_curves(*fits[ranked[0]])
-    profile = LatencyProfile(
+    fitted = LatencyProfile(
         engine.llm,
         deployment.gpu,
         deployment.tensor_parallel,
@@ -124,13 +128,15 @@ def calibrate_profile(
         None,
         f"calibrated: {requests.arrival_s.size} requests of {engine.source}",
     )
+    profile = complete_profile(catalogue, fitted, seen.batch, known.max_batch)
     chosen = _with_hypothesis(engine, ranked[0])
     verdict = validate_profile(requests, profile, chosen, limits)
     per_request = next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request"))
-    profile = dataclasses.replace(profile, median_error_share=round(per_request.signed_error_share, 4))
+    error_share = max(round(per_request.signed_error_share, 4), profile.median_error_share or 0.0)
+    profile = dataclasses.replace(profile, median_error_share=error_share)
     errors = {hypothesis: fits[hypothesis][1].error for hypothesis in ranked}
     counts = int(scored[replayed].sum()), int(held_out.sum())
-    return Calibration(profile, chosen.deployment, errors, verdict, *counts)
+    return Calibration(profile, chosen.deployment, errors, verdict, *counts, seen)
 
 
 def _with_hypothesis(engine: MeasuredEngine, hypothesis: Hypothesis) -> MeasuredEngine:

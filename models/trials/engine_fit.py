@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.latency.profile_tables import ProfileFit
+from fleetcast.models.latency.profile_tables import BATCH_REACH, ProfileFit
 from fleetcast.models.latency.roofline import (
     RooflineWork,
     roofline_decode_s,
@@ -53,6 +53,7 @@ class CurveKnots(NamedTuple):
 
     prefill_tokens: npt.NDArray[np.int64]  # (up to CURVE_KNOTS,) tokens
     decode_batch: npt.NDArray[np.int64]  # (up to CURVE_KNOTS,) requests
+    max_batch: int  # of the engine; the last slope of decode continues to it
 
     @property
     def parts(self) -> list[int]:
@@ -80,22 +81,27 @@ class FitProblem(NamedTuple):
     shape: CurveKnots
 
 
-def place_knots(requests: LoggedRequests, max_batch: int, max_prefill_tokens: int) -> CurveKnots:
-    """Place the knots over the prefill steps and the batches that the engine can have run."""
-    shortest = int(requests.input_tokens.min())
-    longest = max(min(int(requests.input_tokens.sum()), max_prefill_tokens), 2 * shortest)
-    tokens = np.unique(np.geomspace(shortest, longest, CURVE_KNOTS).astype(int))
-    return CurveKnots(tokens, np.unique(np.geomspace(1, max(2, max_batch), CURVE_KNOTS).astype(int)))
+def place_knots(shortest: int, longest: int, largest: int, max_batch: int) -> CurveKnots:
+    """Place the knots from the shortest to the longest prefill step, and up to the largest batch.
+
+    A curve needs two knots: they reach at least to twice the shortest prefill step, and to a batch of 2.
+    """
+    tokens = np.unique(np.geomspace(shortest, max(longest, 2 * shortest), CURVE_KNOTS).astype(int))
+    batch = np.unique(np.geomspace(1, max(2, largest), CURVE_KNOTS).astype(int))
+    return CurveKnots(tokens, batch, max_batch)
 
 
 def latency_fit(logs: Floats, shape: CurveKnots) -> ProfileFit:
     """Return the profile with these parameters; logs: shape (sum of shape.parts,), their logarithms."""
     a, b, c, d, g = np.split(np.exp(logs), np.cumsum(shape.parts)[:-1])
+    batch = shape.decode_batch
+    if shape.max_batch > BATCH_REACH * batch[-1]:
+        batch, d = np.append(batch, shape.max_batch), np.append(d, d[-1])
     return ProfileFit(
         tuple(shape.prefill_tokens.tolist()),
         curve_seconds(a[0] + b[0] * shape.prefill_tokens[0], shape.prefill_tokens, b),
-        tuple(shape.decode_batch.tolist()),
-        curve_seconds(c[0] + d[0], shape.decode_batch, d),
+        tuple(batch.tolist()),
+        curve_seconds(c[0] + d[0], batch, d),
         float(f"{g[0]:.3e}"),
     )
 

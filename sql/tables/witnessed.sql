@@ -8,13 +8,13 @@
 -- served_region varchar = where the instances are; null where no label has it
 -- part varchar = prefill, decode, engine (both by one factor), or cache hits
 -- profile varchar = the latency profiles of its pools; nights of other profiles are not compared
--- verdict varchar = result of the check or comparison: fits, changed (other than on the nights before), off profile (outside its error, as before), unknown (too few samples)
+-- verdict varchar = result of the check or comparison: fits, changed (within the day, or since the nights before), off profile (no change, but above allowed_factor or below its inverse), unknown (too few samples)
 -- cause varchar = the likely cause of a drift of this llm; null without one
 -- ratio double = the value over its reference: seconds over those of the profile, since the change, else of the day; for cache hits the share
 -- low double = lower end of its 90 % interval
 -- high double = upper end of its 90 % interval
 -- usual_ratio double = the same before the change; null on the first night
--- allowed_factor double = largest factor to either side that the error of the profile explains; null for cache hits, and for prefill in metrics with cache hits
+-- allowed_factor double = largest factor to either side that fits: the error of the profile, and 2.5 standard errors of the day; null for cache hits, and for prefill in metrics with cache hits
 -- changed_at timestamptz = first instant of the hour from which it differs; null without a change
 -- hour_ratios double[] = the factor of each hour of the day, 24; NaN with too few samples
 -- samples bigint = number of samples of the first token, measured
