@@ -6,7 +6,7 @@ trace = Trace("requests.csv")  # or a DataFrame: arrival_s (or arrived_at), inpu
 fleet = Fleet("llama3.1-8b", "h100-80gb", instances=2, max_instances=8, boot_s=120)
 
 def keep_queue_short(seen):  # a policy: it returns the number of instances that it wants
-    return seen.serving + (1 if seen.waiting > 20 else -1 if seen.memory_share < 0.2 else 0)
+    return max(1, seen.serving + (1 if seen.waiting > 20 else -1 if seen.memory_share < 0.2 else 0))
 
 requests = replay(trace, fleet, keep_queue_short)
 print(requests["ttft_s"].quantile([0.5, 0.95]), requests.attrs)
@@ -15,7 +15,7 @@ print(requests["ttft_s"].quantile([0.5, 0.95]), requests.attrs)
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,7 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import ENDINGS, STATES
 from fleetcast.models.world.named_llms import add_named_llms
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import require_known, shorten_text
 
 COLUMNS = ("input_tokens", "output_tokens")
 MOST_TOKENS = 2**31 - 1  # of a prompt or an answer
@@ -74,6 +74,11 @@ class Fleet:
     max_prefill_tokens: int = 2048  # in one step
     profile: LatencyProfile | None = None
 
+    @property
+    def most_instances(self) -> int:
+        """The instances that a policy can have."""
+        return self.instances if self.max_instances is None else self.max_instances
+
     def __post_init__(self) -> None:
         for name in ("tensor_parallel", "max_batch", "max_prefill_tokens"):
             _require_whole(name, getattr(self, name), 1)
@@ -89,7 +94,7 @@ class Fleet:
         """Return the arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
         catalogue = self._catalogue()
         defaults = load_config("office", load_catalogue())
-        most = max(self.instances, self.max_instances or 0)
+        most = self.most_instances
         deployment = Deployment(self.gpu, self.tensor_parallel)
         config: RunConfig = dataclasses.replace(
             defaults,
@@ -137,8 +142,9 @@ class Fleet:
 class Trace:
     """Requests, from a DataFrame or a file of CSV or Parquet.
 
-    Columns: `arrival_s` in seconds, or `arrived_at` as timestamps or seconds since 1970; `input_tokens`;
-    `output_tokens`. Other columns are kept. ValueError where one of these is missing or no such number.
+    Columns: `arrival_s` in seconds, or `arrived_at` as timestamps (text in ISO 8601) or seconds since 1970;
+    `input_tokens`; `output_tokens`. Other columns, the index and the order of the rows are kept. ValueError
+    where one of these is missing or no such number.
     """
 
     def __init__(self, requests: pd.DataFrame | str | Path) -> None:
@@ -147,8 +153,7 @@ class Trace:
             requests = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
         requests = requests.copy()
         if "arrival_s" not in requests and "arrived_at" in requests:
-            is_number = pd.api.types.is_numeric_dtype(requests["arrived_at"])
-            at = pd.to_datetime(requests["arrived_at"], utc=True, unit="s" if is_number else None)
+            at = _read_instants(requests["arrived_at"])
             requests["arrival_s"] = (at - at.min()).dt.total_seconds()
         missing = [name for name in ("arrival_s", *COLUMNS) if name not in requests]
         if missing or requests.empty:
@@ -166,7 +171,8 @@ class Trace:
             raise ValueError("arrival_s must be finite and not negative. Correct or leave out such rows.")
         for name in COLUMNS:
             _check_tokens(requests[name])
-        self.requests = requests.sort_values("arrival_s", kind="stable", ignore_index=True)
+        self.requests = requests
+        self.order = np.argsort(arrival_s.to_numpy(np.float64), kind="stable")  # of the rows, by arrival
 
     @classmethod
     def poisson(
@@ -177,7 +183,18 @@ class Trace:
         output_tokens: float = 200,
         seed: int = 0,
     ) -> "Trace":
-        """Return requests at a constant rate, with exponential lengths of these means, for a first test."""
+        """Return one or more requests at a constant rate, with exponential lengths of these means.
+
+        ValueError for a rate, a duration or a mean that is not above 0.
+        """
+        for name, value in {
+            "requests_per_s": requests_per_s,
+            "duration_s": duration_s,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+        }.items():
+            if not 0 < value < np.inf:
+                raise ValueError(f"{name}: got {value!r}, needed a number above 0. Change it.")
         rng = np.random.default_rng(seed)
         count = max(1, rng.poisson(requests_per_s * duration_s))
         columns = {"arrival_s": np.sort(rng.uniform(0, duration_s, count))}
@@ -186,12 +203,12 @@ class Trace:
         return cls(pd.DataFrame(columns))
 
     def to_arrays(self) -> kernel_inputs.TraceArrays:
-        """Return the arrays of the kernel: one llm, one region, the first tier."""
-        size = len(self.requests)
-        lengths = (self.requests[name].to_numpy(np.int32) for name in COLUMNS)
-        codes = np.zeros(size, np.int16)
+        """Return the arrays of the kernel, in order of arrival: one llm, one region, the first tier."""
+        requests = self.requests.iloc[self.order]
+        lengths = (requests[name].to_numpy(np.int32) for name in COLUMNS)
+        codes = np.zeros(len(requests), np.int16)
         return kernel_inputs.TraceArrays(
-            self.requests["arrival_s"].to_numpy(np.float64), codes, codes, codes, *lengths
+            requests["arrival_s"].to_numpy(np.float64), codes, codes, codes, *lengths
         )
 
 
@@ -199,6 +216,22 @@ def _require_whole(name: str, value: object, least: int) -> None:
     """Raise ValueError unless the value is a whole number from `least` on."""
     if not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name}: got {value!r}, needed a whole number from {least} on. Change it.")
+
+
+def _read_instants(column: "pd.Series[Any]") -> "pd.Series[pd.Timestamp]":
+    """Return timestamps in UTC; ValueError with the first value that is none."""
+    if pd.api.types.is_numeric_dtype(column):
+        at = pd.to_datetime(column, utc=True, unit="s", errors="coerce")
+    else:
+        at = pd.to_datetime(column, utc=True, format="ISO8601", errors="coerce")
+    bad = np.flatnonzero(at.isna())
+    if bad.size:
+        got = shorten_text(repr(column.tolist()[bad[0]]))
+        raise ValueError(
+            f"arrived_at of row {bad[0]}: got {got}, needed a timestamp in ISO 8601 or seconds since 1970. "
+            "Correct or leave out such rows, or convert them to timestamps."
+        )
+    return at
 
 
 def _check_tokens(column: "pd.Series[int]") -> None:
@@ -213,16 +246,18 @@ def _check_tokens(column: "pd.Series[int]") -> None:
 
 
 def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
-    """Play the trace; return one row for each request, in order of arrival.
+    """Play the trace; return its rows, in their order and with their index, and what became of them.
 
     policy : called every `every_s` seconds of the trace's time; it returns the number of instances that it
-        wants, from 0 to the fleet's max_instances; None keeps the fleet as it is
+        wants, a whole number from 0 on (more than the fleet's max_instances stands for these); without a
+        policy the fleet stays as it is
 
     Returns
     -------
     The trace's columns and status (finished, refused, queued), ttft_s, tpot_s, e2e_s, preemptions, instance;
     a time that does not exist is NaN. `attrs` has gpu_hours and usd from 0 s to the end of the interval with
-    the last arrival, and the number of the kernel's events. ValueError for an impossible `every_s`.
+    the last arrival, and the number of the kernel's events. ValueError for an impossible `every_s`, or where
+    the policy returns no number of instances.
     """
     requests = trace.to_arrays()
     if not (every_s > 0 and requests.arrival_s[-1] / every_s <= MOST_INTERVALS):
@@ -237,7 +272,8 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
     end_s, now_s, wanted, instance_s = float(requests.arrival_s[-1]), 0.0, fleet.instances, 0.0
     while now_s < end_s or now_s == 0.0:
         if policy is not None:
-            wanted = int(policy(observe_session(session, requests, now_s - every_s)))
+            wanted = _wanted_instances(policy, observe_session(session, requests, now_s - every_s))
+            wanted = min(wanted, fleet.most_instances)
         until_s = now_s + every_s
         usage = session.play(run.Schedule([[wanted]], hour_s=every_s), until_s)
         instance_s += float(usage.instance_s[0, 0, [SERVING, BOOTING, DRAINING]].sum())
@@ -248,7 +284,7 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
     gaps = requests.output_tokens - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, (e2e_s - ttft_s) / gaps, np.nan)
-    results = trace.requests.assign(
+    results = trace.requests.iloc[trace.order].assign(
         status=np.array(ENDINGS)[outcome.status],
         ttft_s=ttft_s,
         tpot_s=tpot_s,
@@ -256,6 +292,7 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
         preemptions=outcome.preemptions,
         instance=outcome.slot,
     )
+    results = results.iloc[np.argsort(trace.order)]
     hours = instance_s / 3600.0
     results.attrs = {
         "gpu_hours": hours * fleet.tensor_parallel,
@@ -263,6 +300,19 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
         "events": outcome.events,
     }
     return results
+
+
+def _wanted_instances(policy: Policy, seen: Observation) -> int:
+    """Return the number of instances that a policy wants; ValueError where it returns no such number."""
+    wanted = policy(seen)
+    is_number = isinstance(wanted, int | float | np.integer | np.floating) and not isinstance(wanted, bool)
+    if not (is_number and 0 <= wanted < np.inf and int(wanted) == wanted):
+        name, got = getattr(policy, "__name__", type(policy).__name__), " ".join(repr(wanted).split())
+        raise ValueError(
+            f"policy {name} at {seen.now_s:g} s: got {shorten_text(got)}, needed a whole number of "
+            "instances, at least 0. Change what it returns."
+        )
+    return int(wanted)
 
 
 def observe_session(session: run.Session, requests: kernel_inputs.TraceArrays, since_s: float) -> Observation:

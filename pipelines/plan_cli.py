@@ -64,15 +64,25 @@ def show_command(
         _print_plans(settings, [parse_day(date_) or settings.config.trace.replay_day], policy, region)
 
 
-def _print_plans(settings: RunSettings, days: Sequence[date], policy: str, region: str | None) -> None:
-    """Print the plans of consecutive days. The gaps in the data before the first day hold for all of them."""
+def _print_plans(
+    settings: RunSettings,
+    days: Sequence[date],
+    policy: str,
+    region: str | None,
+    plans_from: RunSettings | None = None,
+) -> None:
+    """Print the plans of consecutive days, from the lake of `plans_from` if it is another.
+
+    The gaps in the data before the first day hold for all of them.
+    """
     from fleetcast.assets.demand.demand_history import unknown_history_sentence
     from fleetcast.assets.plans.cluster_workloads import early_boots
     from fleetcast.assets.plans.plan_export import ordered_plan_steps, read_plan_rows
 
-    plans = [read_plan_rows(settings, day, policy, region) for day in days]
+    source = plans_from or settings
+    plans = [read_plan_rows(source, day, policy, region) for day in days]
     params = {"trace": settings.trace, "policy": policy, "region": region}
-    hours = [settings.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
+    hours = [source.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
     show_plans(
         [
             (ordered_plan_steps(rows), by_hour, early_boots(settings, rows))
@@ -162,7 +172,7 @@ def rolling_command(
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Plan the next 48 hours from the demand until now; print the days of the plan like `plan show`.
+    """Plan the next 48 hours from the demand until now; print this plan like `plan show`.
 
         fleetcast plan rolling
 
@@ -175,14 +185,15 @@ def rolling_command(
     it. For each hour, fleetcast shows, exports and serves the latest plan.
     """
     with cli_errors():
-        from fleetcast.assets.plans.rolling_plan import ROLLING_POLICY, plan_rolling
+        from fleetcast.assets.plans.rolling_plan import ROLLING_POLICY, only_this_plan, plan_rolling
         from fleetcast.assets.plans_on_demand import rolling_plan_result, rolling_plans
         from fleetcast.pipelines.runs import publish_on_demand
 
         settings = load_cli_settings(config)
         table = plan_rolling(settings, at, make_progress(quiet))
         publish_on_demand(rolling_plans, settings, rolling_plan_result(table))
-        _print_plans(settings, sorted(set(table["day"].to_pylist())), ROLLING_POLICY, None)
+        with only_this_plan(settings, table) as alone:
+            _print_plans(settings, sorted(set(table["day"].to_pylist())), ROLLING_POLICY, None, alone)
 
 
 @plan_app.command("buy")

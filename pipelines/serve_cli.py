@@ -82,11 +82,12 @@ def scaler_command(
         plan = CurrentPlan(load_cli_settings(config), policy, lambda: datetime.now(UTC) + ahead)
         source = plan if from_ is None else LiveReplicas(plan, from_, where, make_progress(quiet=False))
         host = address.rpartition(":")[0]
+        followed = policy if from_ is None else f"compact, or {policy} without metrics,"
         asyncio.run(
             run_scaler_server(
                 KedaScaler(source, OUT.print),
                 address,
-                lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C stops it)"),
+                lambda port: OUT.print(f"serving {followed} on {host}:{port}   (Ctrl-C stops it)"),
             )
         )
 

@@ -1,5 +1,6 @@
 """Any log lands: columns, case, separators and units are found, and no row is lost."""
 
+import dataclasses
 import json
 import random
 import re
@@ -362,6 +363,18 @@ def test_rows_refused_in_bulk_have_a_line_that_mends_them(tmp_path, rows, remedy
         assert line is not None
         assert line.count("\n") == 0
         assert re.search(remedy, line)
+
+
+def test_rows_of_an_unknown_tier_can_be_mapped_or_be_a_tier_of_the_catalogue(tmp_path):
+    path = tmp_path / "own.csv"
+    rows = [f"2025-03-01 00:00:{n:02d},5,6,gold" for n in range(20)]
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens,tier", *rows]))
+    lake = Lake(tmp_path / "lake")
+    line = bulk_remedy(ingest_file(path, lake, CATALOGUE))
+    assert line is not None
+    assert 'label_names = { "gold" = "iw_fast" } in own.toml), or add ["gold"] to data/catalogue' in line
+    gold = dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, "gold": CATALOGUE.tiers["iw_fast"]})
+    assert ingest_file(path, lake, gold).rows_kept == 20
 
 
 def test_a_named_file_is_copied_into_the_landing_folder_with_its_columns(tmp_path, monkeypatch):

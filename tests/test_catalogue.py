@@ -134,7 +134,7 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             r"regions\.toml \[east\]: unknown gpu 'z9'\. Known: h100-80gb, a100-80gb",
         ),
         # tiers: a name that tables use for several, one that no folder can have, none that a plan covers
-        ("catalogue/tiers.toml", r"^\[niw\]", "[niv]", r"\[trace\.office\.tiers\] must have iw_fast, .*niv"),
+        ("catalogue/tiers.toml", r"^\[niw\]", "[niv]", r"tiers\]: unknown tier 'niw'\. Did you mean 'niv'"),
         (
             "catalogue/tiers.toml",
             r"^\[niw\]",

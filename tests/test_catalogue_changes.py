@@ -1,5 +1,6 @@
 """A config's own [catalogue]: it reaches the fleet, it is layered key by key, and mistakes are one line."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,26 @@ import pytest
 from fleetcast.assets.lake.settings import load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 WORLD = load_catalogue().of_era("2023", "here")
 EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
+NO_TRAFFIC = """
+by_weekday = [1, 1, 1, 1, 1, 1, 1]
+by_hour = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+growth_per_week = 0.0
+daily_noise_share = 0.0
+minute_noise_share = 0.0
+minute_noise_minutes = 1.0
+bulk_share = 0.0
+jobs_per_day = 0.0
+job_minutes = 1
+input_factor = 1.0
+mix = { "bloom-176b" = { east = 1.0 } }
+"""
 NEW_GPU = "memory_gib = 96\npeak_tflops = 900\nbandwidth_tb_per_s = 4\nusd_per_hour = 3\nsource = 'x'\n"
 
 
@@ -71,6 +87,24 @@ def test_a_gpu_with_every_key_is_new(tmp_path: Path) -> None:
     assert mine.catalogue.gpus["mi300x"].memory_gib == 96.0
 
 
+@pytest.mark.parametrize("traffic", ["", "[trace]\nname = 't'\n[trace.office.tiers.bulk]\nshare = 0.0\n"])
+def test_a_tier_with_every_key_is_new_and_needs_no_traffic(tmp_path: Path, traffic: str) -> None:
+    if traffic:
+        traffic += NO_TRAFFIC
+    tier = BULK + "deadline_s = 1\nattainment_target_share = 1\nsource = 'x'\n"
+    mine = load_settings(as_file(tmp_path, tier + traffic), Lake(tmp_path).root)
+    plain = load_settings("sageserve", Lake(tmp_path).root)
+    names = [TraceNames.of(settings.catalogue) for settings in (mine, plain)]
+    assert names[0].tiers == (*names[1].tiers, "bulk")
+    day = plain.config.trace.first_day
+    with_bulk, without = (
+        office_day(dataclasses.replace(settings.config.trace.office, requests_per_day=9_000), day, 7, each)
+        for settings, each in zip((mine, plain), names, strict=True)
+    )
+    for column, same in zip(with_bulk, without, strict=True):
+        assert np.array_equal(column, same)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -88,8 +122,8 @@ def test_a_gpu_with_every_key_is_new(tmp_path: Path) -> None:
         (EAST + "cap_gpus = {h100-80gb = 100}\n", r"240 h100-80gb in east, whose cap_gpus is 100"),
         ("[catalogue.tiers.iw_fast]\nttft_slo_s = 0\n", r"iw_fast\] ttft_slo_s: got 0\.0, needed a number"),
         (BULK + "deadline_s = 1\n", r"unknown tier 'bulk'\. .* needs all its keys"),
-        (BULK + "deadline_s = 1\nattainment_target_share = 1\nsource = 'x'\n",
-         r"\[trace\.office\.tiers\] must have iw_fast, iw_normal, niw, bulk"),
+        ("[trace]\nname = 't'\n[trace.office.tiers.iw_fats]\nshare = 0.7\n",
+         r"\[trace\.office\.tiers\]: unknown tier 'iw_fats'\. Did you mean 'iw_fast'"),
         ("[catalogue.tiers.all]\ndeadline_s = 1\nattainment_target_share = 1\nsource = 'x'\n",
          r"\[catalogue\.tiers\]: got the tier 'all', needed letters"),
         ("[catalogue.gpus.b300]\nmemory_gib = 288.0\n", r"'b300'\. .* peak_tflops, bandwidth_tb"),

@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from small import make_plans, small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
-from fleetcast.assets.plans import measured_capacity
+from fleetcast.assets.plans import keda_scaler, measured_capacity
 from fleetcast.assets.plans.cluster_workloads import workload_names
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.hpa_steps import STEP_MINUTES
@@ -414,7 +414,7 @@ def test_a_need_is_held_and_then_released_within_the_limits() -> None:
 
 def test_each_change_of_measured_replicas_is_a_line() -> None:
     class Source:
-        policy, counts = "day_ahead", iter([2, 2, 3, 2])
+        trace, policy, counts = "office", "day_ahead", iter([2, 2, 3, 2])
 
         def now(self) -> datetime:
             return midnight(DAY)
@@ -446,3 +446,20 @@ def test_a_server_that_cannot_be_followed_is_refused_in_one_line(
     result = CliRunner().invoke(cli_app, ["serve", "scaler", *options])
     assert result.exit_code == 2
     assert re.search(message, " ".join(result.stderr.split()))
+
+
+@pytest.mark.parametrize(
+    ("options", "followed"),
+    [([], "day_ahead"), (["--from", "http://a"], "compact, or day_ahead without metrics,")],
+)
+def test_the_first_line_names_what_is_followed(
+    options: list[str], followed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(_scaler: KedaScaler, _address: str, is_ready: Callable[[int], None]) -> None:
+        is_ready(7)
+
+    monkeypatch.setenv("FLEETCAST_LAKE", str(tmp_path / "lake"))
+    monkeypatch.setattr(keda_scaler, "run_scaler_server", serve)
+    monkeypatch.setattr(live_replicas, "LiveReplicas", Mock())
+    result = CliRunner().invoke(cli_app, ["serve", "scaler", *options])
+    assert result.stdout == f"serving {followed} on 127.0.0.1:7   (Ctrl-C stops it)\n"

@@ -1,5 +1,6 @@
 """Plans that are made again and again: from what is known now alone, one on top of the other, capped."""
 
+import csv
 import dataclasses
 import os
 import shutil
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from small import BY_SIZE, record_size_shares, small_config
+from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
 from fleetcast.assets.lake.file_digests import FileState, verify_files
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.plans import measured_capacity, rolling_plan
 from fleetcast.assets.plans.current_plan import CurrentPlan
@@ -25,6 +28,8 @@ from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
 from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
 from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.world.config import RollingConfig
+from fleetcast.pipelines import plan_cli, runs
+from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 NOON = midnight(DAY) + timedelta(hours=12)
@@ -231,6 +236,43 @@ def test_no_kind_changes_by_more_than_its_cap(settings: RunSettings, hours: int)
     few = [row["delta"] for row in made(asking(settings, max_changes=1), later)]
     assert max(map(abs, free)) > 1  # type: ignore[arg-type]
     assert max(map(abs, few)) == 1  # type: ignore[arg-type]
+
+
+def test_plans_within_an_hour_change_no_more_than_one_plan_may(settings: RunSettings, hours: int) -> None:
+    capped, found = asking(settings, max_changes=1), dict[datetime, dict[object, object]]()
+    for minutes in (0, 15, 30, 45, 60, 75, 90):
+        at = NOON - timedelta(minutes=420 - minutes)
+        rows = [row for row in made(capped, at) if row["hour_start"] == at.replace(minute=0)]
+        found[at] = {
+            tuple(row[name] for name in ("llm", "role", "served_region", "gpu")): row["instances"]
+            for row in rows
+        }
+    for at, counts in found.items():
+        begins = at.replace(minute=0)
+        last_before = max((other for other in found if other < begins), default=begins)
+        for reference in (begins, last_before):
+            assert max(abs(count - found[reference][kind]) for kind, count in counts.items()) <= 1, at
+
+
+def test_what_is_printed_is_the_plan_just_made(
+    settings: RunSettings, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made for an earlier instant than a plan that is there: `plan show` has the hours of the later one."""
+    made(settings, NOON + timedelta(hours=2))
+    earlier = made(settings, NOON)
+    monkeypatch.setattr(
+        rolling_plan, "plan_rolling", lambda *_: pa.Table.from_pylist(earlier, SCHEMAS["rolling_plans"])
+    )
+    monkeypatch.setattr(plan_cli, "load_cli_settings", lambda *_: settings)
+    monkeypatch.setattr(runs, "publish_on_demand", lambda *_: None)
+    result = CliRunner().invoke(cli_app, ["plan", "rolling"])
+    printed = list(csv.DictReader(result.stdout.splitlines()))
+    assert result.exit_code == 0, result.output
+    moved = [row for row in earlier if row["hour_start"] == NOON or row["why"] is not None]
+    key = ("llm", "instances")
+    assert sorted([str(row[name]) for name in key] for row in moved) == sorted(
+        [row[name] for name in key] for row in printed
+    )
 
 
 def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: RunSettings) -> None:

@@ -156,6 +156,9 @@ def test_a_step_is_lifted_out_of_the_dead_band_of_an_hpa_and_then_exact(running:
 
 def test_stale_plan_is_followed_one_day_then_floor_is_reported(running: Running) -> None:
     noon = midnight(DAY) + timedelta(hours=3)
+    ends = midnight(DAY) + timedelta(days=1)
+    for hours, state in ((-0.1, "planned"), (0, "yesterday"), (23.9, "yesterday"), (24, "floor")):
+        assert running.replicas(ends + timedelta(hours=hours))[1]["state"] == state
     assert running.replicas(noon + timedelta(days=1))[0] == 5
     assert running.lines[-1].endswith(
         "yesterday 5: the plan ended at 2025-07-04 00:00: the same hour a day before"
@@ -216,6 +219,7 @@ def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -
     for changed, message in (
         ({"llm": None, "role": ""}, "lacks llm, role. Write it by fleetcast plan export"),
         ({"policy": "corrected"}, "this scaler serves that of day_ahead. Start it with --policy corrected"),
+        ({"trace": "other"}, "the trace 'other'; this scaler serves 'small'. Start it with the --config"),
         ({"floor": "many"}, "has floor 'many'; it must be a whole number from 0"),
         ({"gpu": "a100-80gb"}, "runs no whole instances of bloom-176b on 8 x a100-80gb in east"),
     ):
@@ -223,6 +227,8 @@ def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -
             running.ask("IsActive", running.reference(**changed))
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert message in refused.value.details()
+    written_by_hand = running.reference(trace=None, policy=None, floor=None, tolerance=None)
+    assert running.ask("IsActive", written_by_hand)[0].result
     unknown = running.channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
     with pytest.raises(grpc.RpcError) as refused:
         unknown(b"", timeout=SOON_S)
@@ -242,7 +248,7 @@ def test_no_request_forges_a_line_or_an_internal_error(
     else:
         reference = MESSAGE_CLASSES["ScaledObjectRef"]()
         reference.CopyFrom(running.exported)
-        names = ("name", "namespace", *TRIGGER_KEYS, "floor", "policy", "tolerance")
+        names = ("name", "namespace", *TRIGGER_KEYS, "floor", "trace", "policy", "tolerance")
         field = data.draw(st.sampled_from(names))
         wild = st.one_of(
             st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),

@@ -64,7 +64,10 @@ def test_a_trace_may_have_timestamps_columns_of_its_own_and_any_order() -> None:
     stamps = pd.Timestamp("2025-07-15", tz="UTC") + pd.to_timedelta(table["arrival_s"].round(6), unit="s")
     shuffled = table.drop(columns="arrival_s").assign(arrived_at=stamps).sample(frac=1.0, random_state=0)
     requests = replay(Trace(shuffled), Fleet(LLM, GPU))
-    assert requests["arrived_at"].is_monotonic_increasing
+    pd.testing.assert_index_equal(requests.index, shuffled.index)
+    pd.testing.assert_series_equal(requests["arrived_at"], shuffled["arrived_at"])
+    sorted_s = replay(Trace(table), Fleet(LLM, GPU))["ttft_s"]
+    np.testing.assert_allclose(requests["ttft_s"].sort_index(), sorted_s, atol=1e-5)
     assert (requests["app"] == "chat").all()
     single = requests["output_tokens"] == 1
     assert requests.loc[single, "tpot_s"].isna().all()
@@ -76,6 +79,11 @@ def trace_of(**values: object) -> Trace:
     return Trace(pd.DataFrame({"arrival_s": 0.0, "input_tokens": 9, "output_tokens": 9} | values, index=[0]))
 
 
+def trace_at(text: str) -> Trace:
+    """Two requests, the second at a time in text."""
+    return Trace(pd.DataFrame({"arrived_at": ["2025-07-15", text], "input_tokens": 9, "output_tokens": 9}))
+
+
 def test_a_fleet_may_begin_without_instances() -> None:
     found = replay(trace_of(), Fleet(LLM, GPU, instances=0, max_instances=1, boot_s=5.0), lambda seen: 1)
     assert found["status"].tolist() == ["finished"]
@@ -84,7 +92,27 @@ def test_a_fleet_may_begin_without_instances() -> None:
 
 def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:
     rows = pd.DataFrame({"arrived_at": [1_750_000_060, 1_750_000_000], "input_tokens": 9, "output_tokens": 9})
-    assert Trace(rows).requests["arrival_s"].tolist() == [0.0, 60.0]
+    assert Trace(rows).requests["arrival_s"].tolist() == [60.0, 0.0]
+
+
+def test_texts_in_arrived_at_may_differ_in_offset_and_decimals() -> None:
+    texts = ["2025-07-15 10:00:01.5", "2025-07-15T12:00:00+02:00", "2025-07-15 10:00:02Z"]
+    rows = pd.DataFrame({"arrived_at": texts, "input_tokens": 9, "output_tokens": 9})
+    assert Trace(rows).requests["arrival_s"].tolist() == [1.5, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("wanted", [None, np.nan, "3", 2.7, -3, True, np.inf])
+def test_a_policy_must_return_a_number_of_instances(wanted) -> None:
+    def decide(seen: Observation) -> object:
+        return 1.0 if seen.now_s < 60.0 else wanted  # a whole number of any type
+
+    with pytest.raises(ValueError, match=r"^policy decide at 60 s: got .*needed a whole number of instances"):
+        replay(trace_of(arrival_s=90.0), Fleet(LLM, GPU), decide)
+
+
+def test_more_instances_than_the_fleet_s_maximum_stand_for_these() -> None:
+    trace, fleet = Trace.poisson(10.0, 200.0, seed=5), Fleet(LLM, GPU, instances=2)
+    pd.testing.assert_frame_equal(replay(trace, fleet), replay(trace, fleet, lambda seen: 10**30))
 
 
 @pytest.mark.parametrize(
@@ -96,6 +124,10 @@ def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:
         (lambda: replay(Trace.poisson(1, 9), Fleet(LLM, "h100")), ConfigError, "h100-80gb"),
         (lambda: trace_of(arrival_s=pd.Timestamp("2025-01-01")), ValueError, "Name timestamps arrived_at"),
         (lambda: trace_of(arrival_s=np.nan), ValueError, "arrival_s must be finite and not negative"),
+        (lambda: Trace.poisson(0, 9), ValueError, "requests_per_s: got 0, needed a number"),
+        (lambda: Trace.poisson(1, -9), ValueError, "duration_s: got -9, needed a number above 0"),
+        (lambda: trace_at("noon"), ValueError, "arrived_at of row 1: got 'noon', needed a timestamp in ISO"),
+        (lambda: trace_at("15/07/2025"), ValueError, "arrived_at of row 1: got '15/07/2025'"),
         (lambda: trace_of(input_tokens=2**32 + 100), ValueError, "row 0: got 4294967396, needed a whole"),
         (lambda: trace_of(output_tokens=np.nan), ValueError, "output_tokens of row 0: got nan"),
         (lambda: trace_of(output_tokens=0), ValueError, "output_tokens of row 0: got 0"),
@@ -111,5 +143,6 @@ def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:
     ],
 )
 def test_what_cannot_be_played_is_refused(make, error, message) -> None:
-    with pytest.raises(error, match=re.escape(message)):
+    with pytest.raises(error, match=re.escape(message)) as raised:
         make()
+    assert "\n" not in str(raised.value)

@@ -1,9 +1,9 @@
 """Read from the plans in the lake how many replicas each workload should have now.
 
-It is the plan's highest count until a replica that is requested now would serve. For a day after the plan's
-end, it is that of the same hour a day before. It is the floor once the plan is two days old, where there is
-no plan, or while an alarm reports that the last value was the better forecast. Files are checked every few
-seconds and read when they have changed.
+It is the plan's highest count until a replica that is requested now would serve. After the plan's end, it is
+that of the same hour a day before. It is the floor once the plan is two days old (since midnight of its day,
+or since a rolling plan was made), where there is no plan, or while an alarm reports that the last value was
+the better forecast. Files are checked every few seconds and read when they have changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,7 @@ class CurrentPlan:
     def __init__(self, settings: RunSettings, policy: str, now: Callable[[], datetime]) -> None:
         require_planned_policy(settings, policy, "scaler")
         self.settings, self.policy, self.now = settings, policy, now
+        self.trace = settings.trace
         self.workloads: Mapping[WorkloadKey, ClusterWorkload] = {}
         self.distrusted: frozenset[tuple[str, str]] = frozenset()  # (llm, region) with an alarmed forecast
         self._seen: object = None

@@ -30,6 +30,7 @@ GrpcContext = Any  # grpc.aio.ServicerContext; the package has no types
 class ReplicaSource(Protocol):
     """What decides the replicas: a plan in the lake, or a rule on the metrics of now."""
 
+    trace: str
     policy: str
     now: Callable[[], datetime]
 
@@ -79,7 +80,7 @@ class KedaScaler:
         ref = request.scaledObjectRef
         recent = [(await self._replica_target(ref, context, request.metricName)).replicas]
         if ref.scalerMetadata.get("exactSteps") == "true":
-            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source.policy)
+            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source)
             recent = recent_replicas(self.source, key, floor)
         requested = current_request(recent, float(ref.scalerMetadata.get("tolerance", "0")))
         value = MESSAGE_CLASSES["MetricValue"](
@@ -94,7 +95,7 @@ class KedaScaler:
             for field in ("name", "namespace"):
                 require_name(getattr(ref, field), field)
             require_name(metric_name, "metricName")
-            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source.policy)
+            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source)
             target = self.source.replica_target(key, floor)
         except ValueError as error:
             self.log(f"{escape_name(ref.namespace)}/{escape_name(ref.name)}: refused: {error}")
@@ -132,19 +133,30 @@ def require_name(text: str, field: str) -> None:
         )
 
 
-def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[WorkloadKey, int | None]:
-    """Return the workload and the floor that a trigger names; ValueError where it is invalid."""
+def parse_trigger(
+    name: str, metadata: Mapping[str, str], source: ReplicaSource
+) -> tuple[WorkloadKey, int | None]:
+    """Return the workload and the floor that a trigger names.
+
+    ValueError where it is invalid, or of another trace or policy than the source; one written by hand may
+    have neither.
+    """
     if missing := [key for key in TRIGGER_KEYS if not metadata.get(key)]:
         raise ValueError(
             f"The trigger of {name!r} lacks {', '.join(missing)}. "
             "Write it by fleetcast plan export --format keda-scaler."
         )
-    for field in (*TRIGGER_KEYS, "policy", "floor"):
+    for field in (*TRIGGER_KEYS, "trace", "policy", "floor"):
         require_name(metadata.get(field, ""), field)
-    if metadata.get("policy", policy) != policy:
+    if metadata.get("trace", source.trace) != source.trace:
+        raise ValueError(
+            f"The trigger of {name!r} follows the trace {metadata['trace']!r}; this scaler serves "
+            f"{source.trace!r}. Start it with the --config of that trace."
+        )
+    if metadata.get("policy", source.policy) != source.policy:
         raise ValueError(
             f"The trigger of {name!r} follows the plan of {metadata['policy']}; this scaler serves that of "
-            f"{policy}. Start it with --policy {metadata['policy']}."
+            f"{source.policy}. Start it with --policy {metadata['policy']}."
         )
     for key in ("gpusPerInstance", "floor"):
         value = metadata.get(key, "0")

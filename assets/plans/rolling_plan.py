@@ -5,6 +5,9 @@ starts from the instances of the rolling plan before it. For every hour, the lat
 all_plans).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -24,6 +27,7 @@ from fleetcast.assets.forecasts.rolling_forecast import (
 )
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.day_ahead import DAY_AHEAD_POLICY, fleet_before
 from fleetcast.assets.plans.plan_export import ROLLING_POLICY
@@ -31,12 +35,12 @@ from fleetcast.assets.plans.plan_loads import PlanLoad, latest_batch_buffer, qua
 from fleetcast.assets.plans.plan_tables import plan_table_rows
 from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
 from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.day_plans import HourSolver
 from fleetcast.models.plan.problem import HourPlan, Problem
 
 HORIZON_HOURS = 48
-_DAY = timedelta(days=1)
+_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 def plan_rolling(settings: RunSettings, at: datetime | None, progress: Progress) -> pa.Table:
@@ -57,10 +61,13 @@ def plan_rolling(settings: RunSettings, at: datetime | None, progress: Progress)
     template = with_size_shares(template, settings, now.date(), DAY_AHEAD_POLICY)
     hours = hour_problems(template, rolling_load(settings, now, forecast))
     start, spot = fleet_before(settings, now, template, ROLLING_POLICY)
+    max_changes = settings.config.plan.rolling.max_changes
+    if max_changes is not None and now > begins:  # earlier plans of the hour have changed it too
+        for before in (instances_in_force(settings, begins, hour) for hour in (begins - _HOUR, begins)):
+            if before is not None:
+                hours[0] = limit_changes(hours[0], before, max_changes)
     with progress.bar(f"plan from {now:%Y-%m-%d %H:%M}", HORIZON_HOURS) as done:
-        solve = limit_hourly_changes(
-            checked_solver(settings, DAY_AHEAD_POLICY, done), settings.config.plan.rolling.max_changes
-        )
+        solve = limit_hourly_changes(checked_solver(settings, DAY_AHEAD_POLICY, done), max_changes)
         planned = plan_open_loop(hours, start, spot, solve)
     rows = [
         {"made_at": now, "day": row["hour_start"].date(), **row}
@@ -117,12 +124,43 @@ def limit_hourly_changes(solve: HourSolver, max_changes: int | None) -> HourSolv
         return solve
 
     def solve_limited(problem: Problem) -> HourPlan:
-        now = problem.instances_now
-        upper = np.minimum(problem.max_option_instances, now + max_changes)
-        lower = np.minimum(np.maximum(problem.min_option_instances, now - max_changes), upper)
-        return solve(problem._replace(min_option_instances=lower, max_option_instances=upper))
+        return solve(limit_changes(problem, problem.instances_now, max_changes))
 
     return solve_limited
+
+
+def limit_changes(problem: Problem, before: Ints, max_changes: int) -> Problem:
+    """Return the problem with at most `max_changes` instances more or less than before.
+
+    `before` has the shape (services, regions, options).
+    """
+    upper = np.minimum(problem.max_option_instances, before + max_changes)
+    lower = np.minimum(np.maximum(problem.min_option_instances, before - max_changes), upper)
+    return problem._replace(min_option_instances=lower, max_option_instances=upper)
+
+
+def instances_in_force(settings: RunSettings, at: datetime, hour: datetime) -> Ints | None:
+    """Return the instances of an hour by the last plan made until `at`; None where there is no such plan.
+
+    Shape (services, regions, options).
+    """
+    rows = settings.lake.sql(
+        "select *, 0 as hour from rolling_plans where trace = $trace and hour_start = $hour "
+        "and made_at <= $at qualify made_at = max(made_at) over ()",
+        trace=settings.trace,
+        hour=hour,
+        at=at,
+    ).to_pandas()
+    return None if rows.empty else settings.grid.hourly_cells(rows, "instances")[0].astype(np.int64)
+
+
+@contextmanager
+def only_this_plan(settings: RunSettings, plan: pa.Table) -> Iterator[RunSettings]:
+    """Yield settings with a lake that has one rolling plan alone, until the block ends."""
+    with settings.lake.scratch() as folder:
+        alone = replace(settings, lake=Lake(folder / "lake"))
+        _append_rolling_plan(alone, plan["made_at"][0].as_py(), plan)
+        yield alone
 
 
 def _append_rolling_plan(settings: RunSettings, now: datetime, plan: pa.Table) -> None:

@@ -55,7 +55,7 @@ class LiveReplicas:
     """
 
     def __init__(self, plan: CurrentPlan, url: str, where: str, progress: Progress) -> None:
-        self.plan, self.policy, self.now = plan, plan.policy, plan.now
+        self.plan, self.trace, self.policy, self.now = plan, plan.trace, plan.policy, plan.now
         self._url, self._where, self._progress = url, where, progress
         require_url(url)
         settings = plan.settings

@@ -12,7 +12,8 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "start in {mapping}",
     "the turn has neither": "Add a timestamp to the first turn of each session, and a delay to the others",
     "unknown region": 'Map them: label_names = {{ "{name}" = "east" }} in {mapping}',
-    "unknown tier": 'Map them: label_names = {{ "{name}" = "iw_fast" }} in {mapping}',
+    "unknown tier": 'Map them (label_names = {{ "{name}" = "iw_fast" }} in {mapping}), or add ["{name}"] to '
+    "data/catalogue/tiers.toml ([catalogue.tiers] of a config does not count here) and ingest again",
     "unknown llm": "Read the column as names of the source (--columns source_llm=llm), and map them: "
     'llm_names = {{ "{name}" = "llama3.1-70b" }} in {mapping}',
     "input_tokens": "Name the column of input tokens: --columns input_tokens=COLUMN",

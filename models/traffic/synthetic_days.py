@@ -42,7 +42,7 @@ JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry
 
 
 def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> DayColumns:
-    """Generate one day of office traffic (SageServe section 3).
+    """Generate one day of office traffic (SageServe section 3); a tier without traffic has no requests.
 
     seed : of the trace, 0 or more; the same parameters, seed and day give the same requests
     names : of the catalogue; the codes of the result are positions in them
@@ -59,7 +59,8 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -
     by_tier = np.array([[app.share.get(name, 0.0) for app in params.apps.values()] for name in names.tiers])
     app = draw_by_row(random_stream(seed, day, "apps"), by_tier, tier)
 
-    factor = np.array([params.tiers[name].input_factor for name in names.tiers])
+    traffic = [params.tiers.get(name) for name in names.tiers]
+    factor = np.array([1.0 if of_tier is None else of_tier.input_factor for of_tier in traffic])
     inputs = np.outer(factor, [app.input_tokens for app in params.apps.values()])[tier, app]
     inputs = inputs * _heavier(params, names)[tier, llm, region]
     outputs = np.array([app.output_tokens for app in params.apps.values()])[app]
@@ -80,19 +81,20 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -
 
 def office_rate(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> Floats:
     """Return expected requests per minute with noise, jobs and bursts, shape (tiers, llms, regions, 1440)."""
-    shapes = {tier: weekly_shape(params.tiers[tier]) for tier in names.tiers}
+    shapes = {tier: weekly_shape(params.tiers[tier]) for tier in names.tiers if tier in params.tiers}
     weekday_part = sum(params.tiers[tier].share * shape[:5].sum() for tier, shape in shapes.items())
     week = 5 * params.requests_per_day / weekday_part
     weeks = (day - params.first_week).days // 7
     noise, jobs = random_stream(seed, day, "noise"), random_stream(seed, day, "jobs")
-    rates = []
+    rates = np.zeros((len(names.tiers), len(names.llms), len(names.regions), TRAFFIC_DAY_MINUTES))
     for tier, shape in shapes.items():
         traffic = params.tiers[tier]
         mix = _by_cell(traffic.mix, 0.0, names)
         smooth = week * traffic.share * (1 + traffic.growth_per_week) ** weeks * shape[day.weekday()]
         steady = (1 - traffic.bulk_share) * mix[..., None] * smooth * _noise(noise, traffic, mix.shape)
-        rates.append(steady + _bulk_jobs(jobs, traffic, traffic.bulk_share * smooth.sum(), mix))
-    return np.array(rates) * burst_factor(params.bursts, day)
+        bulk = _bulk_jobs(jobs, traffic, traffic.bulk_share * smooth.sum(), mix)
+        rates[names.tiers.index(tier)] = steady + bulk
+    return rates * burst_factor(params.bursts, day)
 
 
 def weekly_shape(traffic: TierTraffic) -> Floats:
@@ -112,7 +114,8 @@ def weekly_shape(traffic: TierTraffic) -> Floats:
 
 def _heavier(params: OfficeTraffic, names: TraceNames) -> Floats:
     """Return the factor on the input tokens of each cell, shape (tiers, llms, regions); 1 by default."""
-    return np.array([_by_cell(params.tiers[tier].heavier, 1.0, names) for tier in names.tiers])
+    heavier = [params.tiers[tier].heavier if tier in params.tiers else {} for tier in names.tiers]
+    return np.array([_by_cell(table, 1.0, names) for table in heavier])
 
 
 def _by_cell(table: Mapping[str, Mapping[str, float]], default: float, names: TraceNames) -> Floats:

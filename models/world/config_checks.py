@@ -22,7 +22,7 @@ SLOTTED_PLANS = ("corrected", "day_ahead", "truth")  # plans that may hold for l
 
 def check_config(config: RunConfig, catalogue: Catalogue) -> None:
     """Raise ConfigError for unknown names and contradictory figures, before a run begins."""
-    check_config_figures(config, catalogue)
+    check_config_figures(config)
     check_config_names(config, catalogue)
     check_pools(config.file.name, config.fleet, catalogue)
     check_floors(config.file.name, config.fleet, catalogue)
@@ -130,20 +130,15 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
                     require_known(region, catalogue.regions, "region", place)
 
 
-def check_config_figures(config: RunConfig, catalogue: Catalogue) -> None:
+def check_config_figures(config: RunConfig) -> None:
     """Raise ConfigError for contradictory figures, and for lists and tables with missing entries."""
     trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
-    tiers = trace.office.tiers if trace.office else catalogue.tiers
     bursts = trace.office.bursts if trace.office else ()
     lists = (forecast.methods, replay.policies)
     require_in_years(trace.first_day, trace.days, f"{config.file.name} [trace] first_day, days")
     twice = ", ".join(sorted({name for names in lists for name in names if names.count(name) > 1}))
     rules = (
         (not (trace.office and trace.tiled), "[trace] has office or tiled, not both"),
-        (
-            tiers.keys() == catalogue.tiers.keys(),
-            f"[trace.office.tiers] must have {', '.join(catalogue.tiers)}",
-        ),
         (all(fleet.deployments.values()) and bool(fleet.deployments), "[fleet.deployments] must have an llm"),
         (bool(replay.policies), "[replay] policies must have a policy"),
         (not twice, f"[forecast] methods, [replay] policies: {twice} is there twice"),

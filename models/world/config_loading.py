@@ -42,6 +42,7 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR, text
 def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> RunConfig:
     """Build the config of these tables and check it; ConfigError names the file and the error."""
     tables = with_deployed_models(tables, catalogue)
+    _check_office_tiers(tables, catalogue, path.name)
     config: RunConfig = build_dataclass(RunConfig, {**tables, "file": path.resolve()}, path.name)
     changed = override_catalogue(catalogue, config.catalogue, path.name)
     config = add_answered_engines(config, changed)
@@ -49,6 +50,20 @@ def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> Ru
     if config.forecast.calendar is not None:
         config = replace(config, calendar=load_calendar(config.forecast.calendar))
     return config
+
+
+def _check_office_tiers(tables: dict[str, Any], catalogue: Catalogue, where: str) -> None:
+    """Raise ConfigError for an unknown tier of [trace.office.tiers], before its missing keys are noticed."""
+    own = _inner_table(tables, "catalogue", "tiers")
+    for tier in _inner_table(tables, "trace", "office", "tiers"):
+        require_known(tier, {**catalogue.tiers, **own}, "tier", f"{where} [trace.office.tiers]")
+
+
+def _inner_table(tables: Any, *keys: str) -> dict[str, Any]:
+    """Return the table under these keys; an empty one where it is missing or no table."""
+    for key in keys:
+        tables = tables.get(key) if isinstance(tables, dict) else None
+    return tables if isinstance(tables, dict) else {}
 
 
 def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:

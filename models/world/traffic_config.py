@@ -88,15 +88,16 @@ class OfficeTraffic:
     output_sigma: Sigma
     max_input_tokens: Annotated[int, Range(1, 10_000_000)]
     max_output_tokens: Annotated[int, Range(1, 10_000_000)]
-    tiers: Mapping[str, TierTraffic] = field(metadata=MERGED_BY_NAME)
+    tiers: Mapping[str, TierTraffic] = field(metadata=MERGED_BY_NAME)  # others have no requests
     apps: Mapping[str, App]
     bursts: tuple[BurstConfig, ...] = ()
 
     def __post_init__(self) -> None:
         require_shares("the tiers' share", (traffic.share for traffic in self.tiers.values()))
-        for tier in self.tiers:
-            shares = (app.share.get(tier, 0.0) for app in self.apps.values())
-            require_shares(f"the apps' share.{tier}", shares)
+        for tier, traffic in self.tiers.items():
+            if traffic.share > 0:
+                shares = (app.share.get(tier, 0.0) for app in self.apps.values())
+                require_shares(f"the apps' share.{tier}", shares)
 
 
 @dataclass(frozen=True)
