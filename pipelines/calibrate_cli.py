@@ -403,7 +403,7 @@ def show_unseen_load(seen: "SeenLoad", engine: "MeasuredEngine") -> None:
     ERR.print(
         f"The log has batches up to {seen.batch} and prompts up to {seen.prompt_tokens:,} tokens; limits of "
         f"the engine are {limits.max_batch:,} and {limits.max_prefill_tokens:,}. Not measured: "
-        f"{', '.join(rests)}.{lone} Log a heavier load.",
+        f"{', '.join(rests)}.{lone} If your engine reaches more, log it then.",
         style="red" if lacks_batches else None,
     )
 
