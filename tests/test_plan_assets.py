@@ -352,7 +352,13 @@ def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
             "compact decides during the day .* To run it: fleetcast serve scaler --from",
         ),
         ("lt_i", "easst", DAY, "Did you mean 'east'"),
-        ("lt_i", None, date(2025, 7, 9), "has no plan of lt_i on 2025-07-09. Make it: fleetcast nightly"),
+        (
+            "lt_i",
+            None,
+            date(2025, 7, 9),
+            r"has no plan of lt_i on 2025-07-09\. Make it: fleetcast nightly --date 2025-07-09 --config "
+            r"\S+/small\.toml, or for hours to come: fleetcast plan ahead --config \S+/small\.toml or ",
+        ),
     ],
 )
 def test_a_missing_export_is_refused_with_the_choices(planned, policy, region, day, message) -> None:
