@@ -79,7 +79,7 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
     found = read_score_intervals(settings, day, board)
     line = f"latencies: {describe_profile_errors(profile_errors(settings))}"
     if not found:
-        OUT.print(f"{line} in the median   (effect on the scoreboard: fleetcast error)")
+        OUT.print(f"{line} in the median   (effect on the scoreboard: {settings.command('error')})")
         return
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])

@@ -228,7 +228,7 @@ def ran_command(
         settings.lake.publish()
         for day, count in hours.items():
             OUT.print(f"{day}: {count} of 24 hours")
-        OUT.print("next     fleetcast plan grade --date DAY")
+        OUT.print(f"next     {settings.command('plan grade --date DAY')}")
 
 
 def grade_command(

@@ -63,13 +63,14 @@ def nightly_command(
         resource = SettingsResource(config=resolve_config(config))
         for night in run_nights(resource, parse_day(date_), days, make_progress(quiet)):
             if night.board is not None:
+                settings = resource.load()
                 show_scoreboard(night.board, night.trace, night.day)
                 show_other_targets(night.other_targets)
-                show_errors(resource.load(), night.day, night.board)
+                show_errors(settings, night.day, night.board)
                 OUT.print(f"figures  {short_path(night.figures)}/*.png")
                 OUT.print(f'tables   {short_path(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
-                OUT.print("next     fleetcast plan ahead   (the fleet of the next day)")
+                OUT.print(f"next     {settings.command('plan ahead')}   (the fleet of the next day)")
             show_promises(night.promises)
             show_short_plans(night.short)
             show_refused(night.refused)

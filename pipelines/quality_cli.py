@@ -74,9 +74,7 @@ def quality_command(
             show_regions(market, plan_over_regions(settings, market, required))
         OUT.print(f"figure   {short_path(draw_quality(settings, required.name))}")
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
-        OUT.print(
-            f"export   fleetcast plan export --format json --config {config} --question {required.name}",
-        )
+        OUT.print(f"export   {settings.command(f'plan export --format json --question {required.name}')}")
 
 
 def show_chosen_plan(plan: "QualityPlan") -> None:

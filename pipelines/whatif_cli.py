@@ -26,7 +26,10 @@ from fleetcast.pipelines.terminal_tables import (
 
 def whatif_command(
     cases: Annotated[
-        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; default: all.", metavar="CASE")
+        list[str] | None,
+        typer.Argument(
+            help="Cases of data/whatif.toml; default: all that the config can have.", metavar="CASE"
+        ),
     ] = None,
     policy: Annotated[str, typer.Option(help="The policy to plan and replay.")] = "corrected",
     date_: DayOption = None,

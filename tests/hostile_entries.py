@@ -18,7 +18,7 @@ from small import small_config
 from test_sources import fixture
 
 from fleetcast.assets.lake.settings import load_settings
-from fleetcast.assets.studies.whatif_cases import load_whatif_cases
+from fleetcast.assets.studies.whatif_cases import resolve_cases
 from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.traffic.trace_changes import load_changes
@@ -57,7 +57,7 @@ def toml_files(folder: Path, draw: random.Random) -> Iterator[tuple[str, Work]]:
         *((CATALOGUE_DIR / "prices.toml", lambda path: load_price_lists(catalogue, path)),) * 4,
         *((ROOT / "data/changes/example.toml", load_changes),) * 8,
         *((ROOT / "data/deploy/deploy.toml", read_deployment),) * 4,
-        *((ROOT / "data/whatif.toml", lambda p: load_whatif_cases(load_settings("office"), p)),) * 8,
+        *((ROOT / "data/whatif.toml", lambda p: resolve_cases(load_settings("office"), [], path=p)),) * 8,
     ]
     for n, (path, read) in enumerate(readers):
         what, content = spoil_toml(path.read_text(encoding="utf-8"), draw)

@@ -634,3 +634,24 @@ def test_a_device_that_never_ends_is_no_file(arguments: tuple[str, ...]) -> None
     """It would fill the memory. /dev/null is one that ends."""
     assert "/dev/zero is a device, which may never end. Name a file." in one_line(invoke(*arguments))
     assert expand_path(Path("/dev/null")) == Path("/dev/null")
+
+
+def test_a_remedy_names_the_config_unless_it_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "of mine.toml"
+    trace = '[trace]\nname = "mine"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+    own.write_text(f'based_on = "office"\n{trace}', encoding="utf-8")
+    texts = {}
+    for default in ("", "azure"):
+        monkeypatch.setenv("FLEETCAST_CONFIG", default)
+        for name in ("office", "azure", str(own)):
+            texts[default, name] = load_settings(name, tmp_path / "lake").command("nightly")
+    assert [*texts.values()] == [
+        "fleetcast nightly",
+        "fleetcast nightly --config azure",
+        f"fleetcast nightly --config '{own}'",
+        "fleetcast nightly --config office",
+        "fleetcast nightly",
+        f"fleetcast nightly --config '{own}'",
+    ]

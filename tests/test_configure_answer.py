@@ -384,15 +384,23 @@ def test_a_changed_traffic_is_answered_as_by_every_count() -> None:
 
 
 def test_the_answer_says_what_the_second_best_and_the_defaults_lose() -> None:
-    best = score_of(ONE_GPU, 2)._replace(usd_per_hour=10.0, usd_per_million_tokens=1.0, slack=0.04)
+    best = score_of(ONE_GPU, 2)._replace(usd_per_hour=10.0, usd_per_million_tokens=1.0, slack=0.01)
+    best = best._replace(attained={"fast": 0.96, "batch": 0.995, "bulk": 0.99})
     other = ONE_GPU._replace(shape=EngineShape("h100-80gb", 4))
     dear = score_of(other, 1)._replace(usd_per_hour=12.5, usd_per_million_tokens=1.25, slack=0.05)
     equal = dear._replace(usd_per_hour=10.0, usd_per_million_tokens=1.0, slack=0.01)
+    equal = equal._replace(attained={"fast": 0.96, "batch": 0.965, "bulk": 0.98})
+    same = equal._replace(attained=dict(best.attained))
     query, name = configure_answer.ConfigureQuery("llama3.1-8b", GPUS), describe_point(other)
     for finalists, text in (
         ([best], "no other deployment is within half of its cost again."),
         ([best, dear], f"{name} costs 25% more."),
-        ([best, equal], f"{name} costs as much; its attainment is 3.0 points lower in the worst tier."),
+        (
+            [best, equal],
+            f"{name} costs as much; it attains 3.0 points less of batch, the tier in which it is furthest "
+            "below the best.",
+        ),
+        ([best, same], f"{name} costs as much; it attains no less in any tier."),
     ):
         search = point_search.EngineSearch(finalists, finalists, [], 1, 1, 1)
         bounds = [0.5] * len(finalists)

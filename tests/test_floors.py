@@ -328,7 +328,7 @@ def test_what_if_compares_the_floors(two_regions: RunSettings) -> None:
 
 
 def test_a_region_that_is_down_leaves_the_rest_of_a_floor(two_regions: RunSettings) -> None:
-    both = whatif_cases.load_whatif_cases(two_regions)["east_down"]
+    both = whatif_cases.load_whatif_cases()["east_down"]
     case = dataclasses.replace(both, down=("east", "central"))
     case_settings = whatif_cases.resolve_case(two_regions, case, "x")
     fleet, _ = fleet_and_rules(whatif_cases.without_regions(case_settings, case.down), "corrected")

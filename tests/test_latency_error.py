@@ -231,7 +231,10 @@ def test_impossible_draws_are_refused_in_one_line(replayed) -> None:
             latency_error.replay_latency_draws(replayed, day, policies, draws, Progress())
         assert "\n" not in str(caught.value)
     other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
-    with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):
+    with pytest.raises(
+        ConfigError,
+        match=r"results of 2025-07-03 are not of small.toml as it is now.* --date 2025-07-03 --config /\S+",
+    ):
         latency_error.open_loop_policies(other, DAY, [])
 
 

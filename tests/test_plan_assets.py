@@ -4,6 +4,8 @@ import dataclasses
 import json
 import pickle
 import re
+import shutil
+import warnings
 from collections import defaultdict
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -17,11 +19,13 @@ from plan_cases import a_problem
 from small import make_plans, small_config
 from typer.testing import CliRunner
 
+from fleetcast.assets import studies_on_demand
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.on_demand_asset import AssetContext
 from fleetcast.assets.plans import cluster_formats, cluster_workloads, measured_capacity, plan_export, plans
 from fleetcast.assets.plans import day_ahead as plan_ahead
 from fleetcast.assets.plans.export_options import ExportOptions
@@ -40,12 +44,14 @@ from fleetcast.models.plan.day_plans import hourly_plans
 from fleetcast.models.plan.problem import HourPlan, PlanError, Problem
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.config import CustomPolicy
-from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning
 from fleetcast.pipelines import plan_display
 from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 METHOD = "last_value"
+WEAK = [30.0, 40.0, 20.0, 25.0]  # input tokens/s of an instance of each llm
+STARTS = ("lt_i", "corrected")
 QUANTILES = tuple(f"peak_p{q}_per_s" for q in (50, 90, 95))
 
 
@@ -346,7 +352,13 @@ def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
             "compact decides during the day .* To run it: fleetcast serve scaler --from",
         ),
         ("lt_i", "easst", DAY, "Did you mean 'east'"),
-        ("lt_i", None, date(2025, 7, 9), "has no plan of lt_i on 2025-07-09. Make it: fleetcast nightly"),
+        (
+            "lt_i",
+            None,
+            date(2025, 7, 9),
+            r"has no plan of lt_i on 2025-07-09\. Make it: fleetcast nightly --date 2025-07-09 --config "
+            r"\S+/small\.toml, or for hours to come: fleetcast plan ahead --config \S+/small\.toml or ",
+        ),
     ],
 )
 def test_a_missing_export_is_refused_with_the_choices(planned, policy, region, day, message) -> None:
@@ -382,10 +394,10 @@ def test_a_missing_forecast_hour_is_named(planned: RunSettings, tmp_path: Path) 
 
 def test_each_case_changes_its_own_inputs(planned: RunSettings) -> None:
     hours = {}
-    for name, case in whatif_cases.load_whatif_cases(planned).items():
+    for name, case in whatif_cases.load_whatif_cases().items():
         own = whatif_cases.apply_case(planned, case)
         template = problem_template(own.grid, own.config, [300.0, 400.0, 200.0, 250.0], "corrected")
-        hours[name] = whatif_cases.limit_problem(template, case)
+        hours[name] = whatif_cases.limit_problem(case, template, "corrected")
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
     assert hours["h100_cheap"].usd_per_hour == pytest.approx(base.usd_per_hour * 4 / 12.29)
@@ -406,7 +418,7 @@ def test_each_case_changes_its_own_inputs(planned: RunSettings) -> None:
 
 
 def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: RunSettings) -> None:
-    down = whatif_cases.without_regions(planned, whatif_cases.load_whatif_cases(planned)["east_down"].down)
+    down = whatif_cases.without_regions(planned, whatif_cases.load_whatif_cases()["east_down"].down)
     fleet, rules = fleet_and_rules(down, "corrected")
     there = Session(fleet, rules, np.full(len(fleet.kind), 5)).instances()
     in_east = fleet.region == list(down.catalogue.regions).index("east")
@@ -431,7 +443,7 @@ def test_what_if_reports_cost_attainment_and_shortages(planned: RunSettings, tmp
     chosen = ["as_is", "double", "west_only"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        patch.setattr(whatif_cases.resolve_cases, "__defaults__", (path,))
+        patch.setattr(whatif_cases.resolve_cases, "__defaults__", ("corrected", path))
         table = whatif.run_whatif_cases(planned, DAY, chosen, Progress())
         both = whatif_cases.resolve_cases(planned, ["as_is", "quantile_0_5"])
         planned_both = whatif.plan_whatif_cases(both, DAY, Progress(), "corrected")
@@ -514,25 +526,75 @@ def test_a_case_that_cannot_be_is_refused_before_anything_is_replayed(
 ) -> None:
     path = tmp_path / "whatif.toml"
     path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
-    with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\].*{re.escape(message)}"):
-        whatif_cases.resolve_cases(planned, [], path)
+    for names in ([], ["x"]):
+        with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\].*{re.escape(message)}"):
+            whatif_cases.resolve_cases(planned, names, path=path)
     with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
         whatif_cases.resolve_cases(planned, ["eastdown"])
 
 
-@pytest.mark.parametrize("policy", ["reactive", "lt_ua", "chiron"])
-def test_what_if_nothing_were_different_is_the_night(planned: RunSettings, policy: str) -> None:
-    """Where its plan begins as that of the night does: then the policy does the same, whatever it is."""
-    replay_day(planned, DAY, [policy], Progress())
-    night = planned.lake.sql(
-        f"select sum(paid_gpu_hours) as spent from fleet_by_hour where policy = '{policy}'"
+def test_a_case_that_the_config_cannot_have_stops_no_other(
+    planned: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a named one, as the job of one partition names it, nor all: a line names those left out."""
+    path = tmp_path / "whatif.toml"
+    path.write_text(
+        '[fine]\nwhat = "fine"\n'
+        '[small]\nwhat = "an llm of another config"\ntensor_parallel = { "llama3.3-70b" = 2 }\n'
+        '[mars]\nwhat = "a region of another config"\ndown = ["mars"]\n'
+        '[budget]\nwhat = "a budget"\nbudget_usd_per_hour = 443.0\n'
+    )
+    monkeypatch.setattr(whatif_cases.resolve_cases, "__defaults__", ("corrected", path))
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    context = AssetContext(planned, Progress(), keys={"day": str(DAY), "case": "fine"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert studies_on_demand.whatifs.make(context).table["case_name"].to_pylist() == ["fine"]
+    left_out = (
+        r"small\.toml cannot have 2 of the cases, which are left out: whatif\.toml \[small\]: unknown llm "
+        r"'llama3\.3-70b'\. .* whatif\.toml \[mars\]: unknown region 'mars'\. .*$"
+    )
+    with pytest.warns(ConfigWarning, match=left_out):
+        assert list(whatif_cases.resolve_cases(planned, [])) == ["fine", "budget"]
+    with pytest.warns(ConfigWarning, match="needs a policy with a corrected plan, and lt_ua has none"):
+        assert list(whatif_cases.resolve_cases(planned, [], "lt_ua")) == ["fine"]
+    with pytest.raises(ConfigError, match=r"^whatif\.toml \[mars\]: unknown region 'mars'"):
+        whatif_cases.resolve_cases(planned, ["fine", "mars"])
+    path.write_text(path.read_text() + '[odd]\nwhat = "a mistake"\nepsilom = 0.5\n')
+    assert list(whatif_cases.resolve_cases(planned, ["fine"])) == ["fine"]
+    with pytest.raises(ConfigError, match=r"^whatif\.toml \[odd\]: unknown key 'epsilom'"):
+        whatif_cases.resolve_cases(planned, [])
+
+
+@pytest.fixture(scope="module")
+def loaded(planned: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
+    """That day, planned with so weak instances that plans differ in their first hour already."""
+    folder = tmp_path_factory.mktemp("loaded") / "lake"
+    shutil.copytree(planned.lake.root, folder)
+    own = dataclasses.replace(planned, lake=Lake(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: WEAK)
+        plans.plan_day(own, DAY, Progress())
+    rows = read_day_plans(own, DAY)
+    firsts = [own.grid.hourly_cells(rows[rows["policy"] == name], "instances")[0] for name in STARTS]
+    assert not np.array_equal(*firsts)
+    return own
+
+
+@pytest.mark.parametrize("policy", ["reactive", "lt_ua", "chiron", "corrected", "day_ahead"])
+def test_what_if_nothing_were_different_is_the_night(loaded: RunSettings, policy: str) -> None:
+    """Its plan and its replay begin as those of the night do: all from one fleet."""
+    replay_day(loaded, DAY, [policy], Progress())
+    night = loaded.lake.sql(
+        f"select sum(paid_gpu_hours) as spent, sum(usd) as usd from fleet_by_hour where policy = '{policy}'"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        [row] = whatif.run_whatif_cases(planned, DAY, ["as_is"], Progress(), policy).to_pylist()
+        patch.setattr(measured_capacity, "measure_capacities", lambda *_: WEAK)
+        [row] = whatif.run_whatif_cases(loaded, DAY, ["as_is"], Progress(), policy).to_pylist()
     assert row["gpu_hours"] == pytest.approx(night["spent"][0].as_py(), rel=1e-12)
-    assert planned.lake.sql(
-        "select policy from whatifs where case_name = $name", name=f"as_is@{policy}"
+    assert row["usd"] == pytest.approx(night["usd"][0].as_py(), rel=1e-12)
+    assert loaded.lake.sql(
+        "select policy from whatifs where case_name = $name", name=whatif.case_file_name("as_is", policy)
     ).num_rows
 
 
@@ -543,7 +605,7 @@ def test_a_policy_that_plans_as_it_goes_is_no_what_if(planned: RunSettings) -> N
 
 
 def test_a_case_that_no_plan_can_satisfy_is_named(planned: RunSettings) -> None:
-    crowded = dataclasses.replace(whatif_cases.load_whatif_cases(planned)["as_is"], min_instances=40)
+    crowded = dataclasses.replace(whatif_cases.load_whatif_cases()["as_is"], min_instances=40)
     chosen = {"crowded": (crowded, whatif_cases.resolve_case(planned, crowded, "x"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])

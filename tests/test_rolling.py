@@ -225,7 +225,7 @@ def test_without_its_lake_a_planner_ends_in_one_line_and_the_earlier_plan_stands
     assert (ended.returncode, ended.stderr) == (
         2,
         "Error: The trace 'small' has no demand to plan from. "
-        "Run fleetcast nightly or fleetcast ingest first.\n",
+        f"Run fleetcast nightly --config {settings.config.file} or fleetcast ingest first.\n",
     ), "the lake of the environment, not that of this folder"
     assert read_plan_rows(settings, DAY, ROLLING_POLICY) == earlier
 

@@ -14,7 +14,15 @@ from wired import DAY, LLMS, PAPER_FACTOR, REGIONS, SUSTAINED, TIERS, changed, r
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import measured_capacity, plan_loads, plans, problems, request_mixes
-from fleetcast.assets.replays.policy_inputs import policy_schedules
+from fleetcast.assets.replays.policy_inputs import (
+    fleet_and_rules,
+    policy_schedules,
+    reactive_capacity_share,
+    with_measured_capacity,
+)
+from fleetcast.assets.replays.replays import read_capacity
+from fleetcast.assets.studies.whatif import plan_whatif_cases
+from fleetcast.assets.studies.whatif_cases import resolve_cases
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.plan.solver import SolverOptions
 
@@ -293,6 +301,21 @@ def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
     assert drive.row_s == 1200.0
     close(np.asarray(drive.targets), held.reshape(24 * WINDOWS, -1))
     close(np.asarray(drive.forecast_tokens_per_s), of_slots["demand_tokens_per_s"])
+
+
+@pytest.mark.parametrize("policy", ["reactive", "lt_ua", "corrected", "lean", "brisk", "hasty"])
+def test_a_case_without_changes_is_replayed_as_the_night_is(
+    wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: list(SUSTAINED))
+    own = changed(wired_day, "plan", solver="highs")  # as the night
+    [trial] = plan_whatif_cases(resolve_cases(own, ["as_is"], policy), DAY, Progress(), policy)
+    for found, of_night in zip(trial.schedule, policy_schedules(own, DAY)[policy], strict=True):
+        np.testing.assert_array_equal(found, of_night)
+    capacity = read_capacity(own, DAY, None) * reactive_capacity_share(own.config, policy)
+    fleet = with_measured_capacity(own.under(policy), fleet_and_rules(own, policy)[0], capacity)
+    for name in ("tokens_per_s", "weight", "min_instances"):
+        close(getattr(trial.fleet, name), getattr(fleet, name))
 
 
 def test_teams_are_planned_by_the_quarter_where_they_boot_in_half_of_one(wired_day: RunSettings) -> None:

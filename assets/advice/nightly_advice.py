@@ -19,7 +19,6 @@ from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.models.aliases import Numbers
-from fleetcast.models.world.config_loading import CONFIG_DIR
 
 
 def advise_nightly_run(
@@ -51,8 +50,7 @@ def advise_nightly_run(
     if reason:
         sections["cannot"].insert(0, {"key": "tomorrow", "line": reason})
     sections["answer"] = phrases.answer_sentences(sections)
-    config = settings.config.file
-    name = config.stem if config.parent == CONFIG_DIR else shlex.quote(str(config.absolute()))
+    name = settings.config_name
     lake = shlex.quote(str(settings.lake.root))
     command = f"FLEETCAST_LAKE={lake} fleetcast advise --config {name} --date {day}"
     command += f" --out {shlex.quote(str(out))}" if out else ""

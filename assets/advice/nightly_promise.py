@@ -35,7 +35,9 @@ def promise_next_day(settings: RunSettings, day: date, progress: Progress) -> pa
             "that can be resampled one by one. Such a config has no promise."
         )
     if not lake.files("day_ahead_plans", **scope):
-        raise LakeError(f"The lake has no plan of {day} made the day before. Make it: fleetcast plan ahead.")
+        raise LakeError(
+            f"The lake has no plan of {day} made the day before. Make it: {settings.command('plan ahead')}"
+        )
     before = [one for one in lake.days("demand", settings.trace) if one < day]
     with progress.bar(f"promise for {day}", 0):
         draws = tomorrow_draws.sample_tomorrow(settings, day, before, least_draws=LEAST_VERSIONS)

@@ -27,7 +27,7 @@ def last_known_instant(settings: RunSettings) -> datetime:
     if not days:
         raise LakeError(
             f"The trace {settings.trace!r} has no demand to plan from. "
-            "Run fleetcast nightly or fleetcast ingest first."
+            f"Run {settings.command('nightly')} or fleetcast ingest first."
         )
     minutes = settings.config.forecast.bucket_minutes
     [last] = settings.lake.sql(

@@ -5,6 +5,7 @@ import os
 from fleetcast.assets.lake.environment_variables import (
     CONFIG_TEXT_VARIABLE,
     CONFIG_VARIABLE,
+    DEFAULT_CONFIG,
     LAKE_VARIABLE,
     LOCATION_VARIABLE,
 )
@@ -21,7 +22,7 @@ def read_process_config() -> tuple[str, str]:
     The text travels with the run, so that other machines do not need the file. Child processes get the same
     text, even if the file changes. ConfigError if there is no such config.
     """
-    name = os.environ.get(CONFIG_VARIABLE) or "office"
+    name = os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
     if text := os.environ.get(CONFIG_TEXT_VARIABLE):
         return name, text
     path = config_path(name)

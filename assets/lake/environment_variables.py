@@ -1,5 +1,6 @@
 """Environment variables that set what a process works on; process_resources.py has those of its size."""
 
+DEFAULT_CONFIG = "office"
 CONFIG_VARIABLE = "FLEETCAST_CONFIG"  # a name in data/config, or a path
 CONFIG_TEXT_VARIABLE = "FLEETCAST_CONFIG_TEXT"  # content of that path, for a machine without the file
 LAKE_VARIABLE = "FLEETCAST_LAKE"

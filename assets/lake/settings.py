@@ -1,5 +1,7 @@
 """Settings of a run (the lake, the catalogue and one config), progress of long work, and parallel work."""
 
+import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE
+from fleetcast.assets.lake.environment_variables import CONFIG_VARIABLE, DEFAULT_CONFIG
 from fleetcast.assets.lake.process_resources import usable_cores
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
@@ -22,7 +25,7 @@ from fleetcast.models.world.cascades import stages_per_request
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_overrides import override_catalogue
 from fleetcast.models.world.config import RunConfig
-from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
 from fleetcast.models.world.plan_grid import Grid
 
 R = TypeVar("R")
@@ -42,6 +45,17 @@ class RunSettings:
     def trace(self) -> str:
         """Name of the trace, as in the lake's folders."""
         return self.config.trace.name
+
+    @property
+    def config_name(self) -> str:
+        """Name of a shipped config, else the path of its file, quoted for a shell."""
+        file = self.config.file
+        return file.stem if file.parent == CONFIG_DIR else shlex.quote(str(file.absolute()))
+
+    def command(self, words: str) -> str:
+        """Return the shell command `fleetcast WORDS`, with --config if the config is not the default."""
+        name, default = self.config_name, os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG
+        return f"fleetcast {words}" if name == default else f"fleetcast {words} --config {name}"
 
     @cached_property
     def grid(self) -> Grid:

@@ -50,10 +50,9 @@ def _next_command(settings: RunSettings) -> str:
             f"Landed is {', '.join(landed)}: write it as [trace] name into a config and run "
             "fleetcast plan ahead --config FILE."
         )
-    make = (
-        "fleetcast nightly" if is_generated_trace(settings) else "fleetcast ingest, its file in data/landing"
-    )
-    return f"Run {make}, then fleetcast plan ahead again."
+    is_made = is_generated_trace(settings)
+    make = settings.command("nightly") if is_made else "fleetcast ingest, its file in data/landing"
+    return f"Run {make}, then {settings.command('plan ahead')} again."
 
 
 def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: bool = False) -> pa.Table:
@@ -71,7 +70,7 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: b
     if day in settings.lake.days("plans", settings.trace):
         raise ValueError(
             f"{day} has been planned for every policy already. "
-            f"See it: fleetcast plan show --policy {DAY_AHEAD_POLICY} --date {day}."
+            f"See it: {settings.command(f'plan show --policy {DAY_AHEAD_POLICY} --date {day}')}"
         )
     origin_day = forecast_plan_day(settings, day, progress)
     capacities = measured_capacity.measure_capacities(settings, day, progress)

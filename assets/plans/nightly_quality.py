@@ -174,7 +174,7 @@ def read_nightly_plan(
     if not rows:
         raise ConfigError(
             f"{policy} has no plan for {day}. Name it in [replay] policies of {settings.config.file.name} "
-            f"and make the day again: fleetcast nightly --date {day}"
+            f"and make the day again: {settings.command(f'nightly --date {day}')}"
         )
     names = ("llm", "gpu", "tensor_parallel", "pipeline_parallel")
     return rows[0], {tuple(row[name] for name in names): row for row in pools}

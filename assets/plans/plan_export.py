@@ -33,7 +33,8 @@ def read_plan_rows(
     if not rows and is_required:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
-            f"Make it: fleetcast nightly --date {day}, or for hours to come fleetcast plan ahead | rolling."
+            f"Make it: {settings.command(f'nightly --date {day}')}, or for hours to come: "
+            f"{settings.command('plan ahead')} or {settings.command('plan rolling')}"
         )
     return rows
 
@@ -42,7 +43,8 @@ def require_planned_policy(settings: RunSettings, policy: str, place: str) -> No
     """Raise ConfigError for a policy that can have no plan in the lake; the rolling one can."""
     rules = settings.config.rules
     if policy in rules and rules[policy].programme is None:
-        live = " To run it: fleetcast serve scaler --from URL." if policy == "compact" else ""
+        command = settings.command("serve scaler --from URL")
+        live = f" To run it: {command}" if policy == "compact" else ""
         raise ConfigError(
             f"{place}: {policy} decides during the day and has no plan. What it held in its replay: "
             f"fleetcast sql \"from fleet_by_hour where policy = '{policy}'\".{live}"

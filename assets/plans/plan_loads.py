@@ -145,7 +145,7 @@ def _require_all(settings: RunSettings, day: date, method: str, mean: Floats) ->
             f"The forecasts of {settings.trace} by {method} lack "
             f"{list(settings.catalogue.llms)[llm]} in {list(settings.catalogue.regions)[region]} at "
             f"{at:%Y-%m-%d %H:%M} and {len(missing) - 1} more. "
-            f"Forecast the day again: fleetcast nightly --date {day}."
+            f"Forecast the day again: {settings.command(f'nightly --date {day}')}"
         )
 
 

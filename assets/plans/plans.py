@@ -5,7 +5,7 @@ plan of the hour before. `forecast` and `peak` use the paper's optimisation mode
 the others use the corrected model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +41,10 @@ PLAN_SOLVERS = {
     "day_ahead": corrected_plan.solve_corrected,
     "truth": corrected_plan.solve_corrected,
 }
+FIRST_POLICY = "lt_i"  # every policy starts from the first hour of its plan
 ALL_DAY_PLAN_KINDS = ("peak", "melange")  # one allocation for all hours, of the largest loads of the history
+
+ProblemLimit = Callable[[Problem, str], Problem]  # of an hour's problem and the kind of its plan
 
 
 class PlanRequest(NamedTuple):
@@ -114,20 +117,22 @@ def plan_policies(
     inputs: Mapping[str | None, PlanInputs],
     progress: Progress,
     solved: dict[PlanRequest, PlannedHours] | None = None,
+    limit: ProblemLimit = lambda problem, kind: problem,
 ) -> dict[str, PlannedHours]:
     """Return the plan of each policy; all start from hour 0 of LT-I's, the paper's hourly plan.
 
     So policies differ in their decisions, not in their start. The replay starts from the same fleet, and
-    donates the rest of it too. `solved` has the plans so far; new ones are added to it.
+    donates the rest of it too. `solved` has the plans so far; new ones are added to it. `limit` returns an
+    hour's problem of a kind of plan with the limits of a what-if case.
     """
-    first = plan_request_of_policy(settings, "lt_i")
+    first = plan_request_of_policy(settings, FIRST_POLICY)
     solved = {} if solved is None else solved
     missing = [request for request in dict.fromkeys([first, *requests.values()]) if request not in solved]
     with progress.bar(f"plan {day}", sum(request.slots for request in missing) * HOURS_OF_DAY) as done:
         counter = StepCounter(done)
         for request in missing:
             start = solved[first][0][1].instances if first in solved else None
-            solved[request] = solve_plan_request(inputs[request.routing], day, request, start, counter)
+            solved[request] = solve_plan_request(inputs[request.routing], day, request, start, counter, limit)
     return {policy: solved[request] for policy, request in requests.items()}
 
 
@@ -148,14 +153,19 @@ def with_plan_config(settings: RunSettings, plan: PlanConfig) -> RunSettings:
 
 
 def solve_plan_request(
-    inputs: PlanInputs, day: date, request: PlanRequest, start: Ints | None, counter: StepCounter
+    inputs: PlanInputs,
+    day: date,
+    request: PlanRequest,
+    start: Ints | None,
+    counter: StepCounter,
+    limit: ProblemLimit,
 ) -> PlannedHours:
     """Plan the hours of a day from the instances `start` (services, regions, options), else the config's."""
     settings = with_plan_config(inputs.settings, request.plan_config)
     template = problem_template(settings.grid, settings.config, inputs.capacities, request.kind)
     template = with_size_shares(template, settings, day, request.kind)._replace(hours=1 / request.slots)
     load = inputs.loads[request.plan_config.quantile][request.kind]
-    hours = hour_problems(template, split_load_into_slots(load, request.slots))
+    hours = hour_problems(limit(template, request.kind), split_load_into_slots(load, request.slots))
     whole = hours[0].instances_now
     start = whole if start is None else start
     spot = np.maximum(whole - start, 0)

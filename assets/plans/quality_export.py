@@ -39,7 +39,7 @@ def find_quality_plan(settings: RunSettings, question: str, plan: str = "chosen"
         what = f"plan {plan!r} of the question {question}" if rows else f"question {question!r} of quality"
         raise ValueError(
             f"The trace {settings.trace!r} has no {what}. {suggest_name(plan if rows else question, known)} "
-            "Make a plan with fleetcast plan quality, which prints the name of its question."
+            f"Make a plan with {settings.command('plan quality')}, which prints the name of its question."
         )
     return found, [row for row in pools if row["plan"] == plan]
 

@@ -65,7 +65,8 @@ def require_same_config(settings: RunSettings, day: date) -> None:
     if note.is_file() and note.read_text() != _fingerprint(settings):
         raise ConfigError(
             f"The results of {day} are not of {settings.config.file.name} as it is now: it or the catalogue "
-            f"has changed, or the nightly run did not end. Make the day again: fleetcast nightly --date {day}"
+            "has changed, or the nightly run did not end. Make the day again: "
+            f"{settings.command(f'nightly --date {day}')}"
         )
 
 

@@ -96,11 +96,15 @@ def planned_read_capacity(settings: RunSettings, day: date, policy: str = "clair
     `settings` have the policy's model routing. The result has shape (services, regions, options), tokens/s.
     """
     capacity = planned_capacity(settings.grid, settings.config, read_day_plans(settings, day), policy)
+    return capacity / prompt_token_ratios(settings, day)[:, None, None]
+
+
+def prompt_token_ratios(settings: RunSettings, day: date) -> Floats:
+    """Return planned tokens per token that instances read, shape (services,): 1 without a cascade."""
     if not settings.config.replay.cascades:
-        return capacity
+        return np.ones(len(settings.grid.services))
     mixes = token_mixes(settings, day)
-    ratio = np.array([mixes[llm].prompt_token_ratio for llm, _ in settings.grid.services])
-    return capacity / ratio[:, None, None]
+    return np.array([mixes[llm].prompt_token_ratio for llm, _ in settings.grid.services])
 
 
 def policy_schedules(

@@ -37,7 +37,8 @@ def write_timeline(
     require_day(settings.lake, "outcomes", settings.trace, day)
     if not settings.lake.files("outcomes", trace=settings.trace, day=day, policy=policy):
         raise ValueError(
-            f"{policy} was not replayed on {day}. Run fleetcast replay --policy {policy} --date {day}."
+            f"{policy} was not replayed on {day}. Replay it: "
+            f"{settings.command(f'replay --policy {policy} --date {day}')}"
         )
     rows = settings.lake.sql(
         "queries/timeline.sql",

@@ -98,7 +98,8 @@ def whole_weeks(settings: RunSettings, weeks: int) -> list[date]:
     if not count:
         raise LakeError(
             f"The trace {settings.trace!r} has {len(run)} days of demand in a row, needed "
-            f"{BUYING_WEEK_DAYS} or more. Make or land the days before: fleetcast nightly, fleetcast ingest."
+            f"{BUYING_WEEK_DAYS} or more. Make or land the days before: {settings.command('nightly')}, "
+            "fleetcast ingest."
         )
     return [days[-1] - timedelta(days=n) for n in range(count - 1, -1, -1)]
 

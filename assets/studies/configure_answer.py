@@ -297,8 +297,7 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
         lines.append(f"second   {describe_point(second.point)} costs {more:.0%} more.")
     else:
         lines.append(
-            f"second   {describe_point(second.point)} costs as much; its attainment is "
-            f"{100 * (best.slack - second.slack):.1f} points lower in the worst tier."
+            f"second   {describe_point(second.point)} costs as much; {compare_attainment(best, second)}."
         )
     gpus = " and ".join(dict.fromkeys(shape.gpu for shape in best.point.shapes))
     if answer.defaults is None:
@@ -313,6 +312,16 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
     )
     lines += [f"if       {describe_change(changed)}" for changed in answer.changes]
     return lines
+
+
+def compare_attainment(best: FleetScore, second: FleetScore) -> str:
+    """Return what the second of equal cost loses: points of the tier that is furthest below the best's."""
+    points = {tier: 100 * (share - second.attained[tier]) for tier, share in best.attained.items()}
+    tier = max(points, key=points.__getitem__)
+    if points[tier] < 0.05:
+        return "it attains no less in any tier"
+    worst = f"{tier}, the tier in which it is furthest below the best"
+    return f"it attains {points[tier]:.1f} points less of {worst}"
 
 
 def describe_change(changed: ChangedTraffic) -> str:

@@ -44,7 +44,7 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     if advised.empty:
         raise ValueError(
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
-            f"fleetcast plan ahead, or fleetcast nightly --date {day}."
+            f"{settings.command('plan ahead')}, or {settings.command(f'nightly --date {day}')}"
         )
     fleets = {"ran": read_ran_targets(settings, day), "advised": _hourly_targets(settings.grid, advised)}
     workload, labels = read_workload(settings, day), {"advice": policy}
@@ -66,7 +66,7 @@ def read_ran_targets(settings: RunSettings, day: date) -> Floats:
     if day not in settings.lake.days("ran_fleets", settings.trace):
         raise LakeError(
             f"The lake has no fleet that ran for {settings.trace!r} on {day}. "
-            "Import it: fleetcast plan ran FILE, with ready replicas over time."
+            f"Import it: {settings.command('plan ran FILE')}, with ready replicas over time."
         )
     targets = _hourly_targets(settings.grid, settings.day_rows("ran_fleets", day).to_pandas())
     _require_room(settings, targets)

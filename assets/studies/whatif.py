@@ -5,8 +5,8 @@ Only the trials of the cases are written to the lake (mart whatifs), not their p
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import partial
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -15,15 +15,22 @@ from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import save_day_figure
 from fleetcast.assets.pages.on_demand_asset import AssetRows
 from fleetcast.assets.plans import measured_capacity
-from fleetcast.assets.plans.plan_loads import PlanLoad, split_load_into_slots
-from fleetcast.assets.plans.plan_tables import PlannedHours
+from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.plans import (
-    checked_solver,
+    FIRST_POLICY,
+    PlanInputs,
     loads_by_plan_kind,
-    plan_open_loop,
+    plan_policies,
+    plan_request_of_policy,
+    with_plan_config,
 )
-from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
-from fleetcast.assets.replays.policy_inputs import instances_at_start, split_instances_by_tier
+from fleetcast.assets.plans.problems import problem_template
+from fleetcast.assets.replays.policy_inputs import (
+    instances_at_start,
+    prompt_token_ratios,
+    reactive_capacity_share,
+    split_instances_by_tier,
+)
 from fleetcast.assets.replays.replay_figures import draw_cost_against_misses
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.studies.experiment import ReplayTrial, Variant, replay_trials, write_trials
@@ -45,7 +52,8 @@ def run_whatif_cases(
     """Plan and replay a forecast day under each case, and return its rows of the mart whatifs.
 
     All cases are checked and planned before the first replay, and each is written as soon as it is replayed.
-    ConfigError names an impossible case, or a policy that plans during the day.
+    Without names: those that the config can have. ConfigError names an impossible case, or a policy that
+    plans during the day.
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
     rule = settings.config.rules[policy]
@@ -55,7 +63,7 @@ def run_whatif_cases(
             f"What if under {policy}: its plan is not made hour by hour before the day. Name a policy with a "
             "forecast plan, a corrected plan or no plan, such as lt_ua, corrected or reactive."
         )
-    chosen = resolve_cases(settings, names)
+    chosen = resolve_cases(settings, names, policy)
     trials = plan_whatif_cases(chosen, day, progress, policy)
     workload = read_workload(settings, day)
     for trial, rows in zip(
@@ -87,60 +95,58 @@ def plan_whatif_cases(
 ) -> list[ReplayTrial]:
     """Plan each case by the policy; cases with the same capacities or forecasts share them.
 
-    A policy without a plan starts with the fleet of SageServe's forecast plan, as in a nightly run.
+    Plans and replays start as in a nightly run of the case: from the first hour of SageServe's plan for the
+    case's own fleet and demand. A case that changes nothing thus costs what the policy costs in the night.
     """
     trials = []
     capacities: dict[object, Sequence[float]] = {}
     loads: dict[float, dict[str, PlanLoad]] = {}
-    for name, (case, case_settings) in chosen.items():
-        rule, slots = case_settings.config.rules[policy], case_settings.config.slots(policy)
-        case_settings = case_settings.under(policy)
-        deployments = tuple(case_settings.config.fleet.deployments.items())
-        quantile = case_settings.config.plan.quantile
-        if quantile not in loads:
-            loads[quantile] = loads_by_plan_kind(case_settings, day)
+    for name, (case, settings) in chosen.items():
+        config, rule, factor = settings.config, settings.config.rules[policy], case.demand_factor
+        planned = (FIRST_POLICY, policy) if rule.plan else (FIRST_POLICY,)
+        requests = {each: plan_request_of_policy(settings, each) for each in planned}
+        for request in requests.values():
+            if (quantile := request.plan_config.quantile) not in loads:
+                loads[quantile] = loads_by_plan_kind(with_plan_config(settings, request.plan_config), day)
+        deployments = tuple(config.fleet.deployments.items())
         if deployments not in capacities:
-            capacities[deployments] = measured_capacity.measure_capacities(case_settings, day, progress)
-        kind = rule.plan or "forecast"
-        load, factor = loads[quantile][kind], case.demand_factor
-        case_load = PlanLoad(load.demand * factor, load.buffer * factor)
+            capacities[deployments] = measured_capacity.measure_capacities(settings, day, progress)
+        sustained = capacities[deployments]
+        case_loads = {
+            quantile: {
+                kind: PlanLoad(load.demand * factor, load.buffer * factor) for kind, load in by_kind.items()
+            }
+            for quantile, by_kind in loads.items()
+        }
         try:
-            in_slots = split_load_into_slots(case_load, slots)
-            hours = plan_case(case_settings, day, case, capacities[deployments], in_slots, kind, slots)
+            plans = plan_policies(
+                settings,
+                day,
+                requests,
+                {None: PlanInputs(settings, sustained, case_loads)},
+                Progress(),
+                limit=partial(limit_problem, case),
+            )
         except PlanError as error:
             raise ConfigError(f"{WHATIF_CASES.name} [{name}]: {error}") from error
-        planned = case_settings.grid.by_pool(hours[0][1].instances)
-        replay_settings = without_regions(case_settings, case.down)
+        replay_settings = without_regions(settings.under(policy), case.down)
+        first = settings.grid.by_pool(plans[FIRST_POLICY][0][1].instances)
         start = (
             instances_at_start(replay_settings.grid, rule.pooling)
-            if case_settings.config.replay.start == "whole"
-            else split_instances_by_tier(replay_settings.grid, planned, rule.pooling)
+            if replay_settings.config.replay.start == "whole"
+            else split_instances_by_tier(replay_settings.grid, first, rule.pooling)
         )
-        tokens_per_s = problem_template(
-            case_settings.grid, case_settings.config, capacities[deployments], "truth"
-        ).tokens_per_s
-        file = case_file_name(name, policy)
-        variant = Variant(file, replay_settings, day, policy, labels={"what": case.what})
-        trials.append(build_plan_trial(variant, hours, start, factor, tokens_per_s))
+        tokens_per_s = problem_template(settings.grid, config, sustained, "truth").tokens_per_s
+        read = tokens_per_s / prompt_token_ratios(settings, day)[:, None]
+        variant = Variant(
+            case_file_name(name, policy), replay_settings, day, policy, labels={"what": case.what}
+        )
+        trials.append(
+            build_plan_trial(
+                variant, plans[planned[-1]], start, factor, read * reactive_capacity_share(config, policy)
+            )
+        )
     return trials
-
-
-def plan_case(
-    settings: RunSettings,
-    day: date,
-    case: WhatIfCase,
-    sustained: Sequence[float],
-    load: PlanLoad,
-    kind: str,
-    slots: int,
-) -> PlannedHours:
-    """Plan a case slot by slot, from its initial fleet; `sustained`: tokens/s by service option."""
-    template = problem_template(settings.grid, settings.config, sustained, kind)
-    template = with_size_shares(template, settings, day, kind)
-    hours = hour_problems(template._replace(hours=1 / slots), load)
-    hours = [limit_problem(problem, case) for problem in hours]
-    start = hours[0].instances_now
-    return plan_open_loop(hours, start, np.zeros_like(start), checked_solver(settings, kind))
 
 
 def draw_whatif_cases(settings: RunSettings, day: date, table: pd.DataFrame) -> LakePath:

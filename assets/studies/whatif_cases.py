@@ -1,5 +1,6 @@
 """Read and check the cases of data/whatif.toml, and apply to a run what each case changes."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +12,14 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.problems import option_usd_per_hour
 from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.problem import Problem
-from fleetcast.models.world.config import FORECAST_QUANTILES, replace_given
+from fleetcast.models.world.config import FORECAST_QUANTILES, PAPER_PLAN_KINDS, replace_given
 from fleetcast.models.world.config_checks import check_config
 from fleetcast.models.world.fleet_config import FleetConfig, Instances, SurvivalName
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
+    ConfigWarning,
     OneOf,
     PositiveShare,
     Range,
@@ -47,39 +49,45 @@ class WhatIfCase:
     budget_usd_per_hour: float | None = None
 
 
-def load_whatif_cases(settings: RunSettings, path: Path = WHATIF_CASES) -> dict[str, WhatIfCase]:
-    """Read the cases; ConfigError names a GPU type, llm or region that is not in the catalogue."""
-    catalogue = settings.catalogue
-    cases: dict[str, WhatIfCase] = {
-        name: build_dataclass(WhatIfCase, value, f"{path.name} [{name}]")
-        for name, value in read_toml(path).items()
+def load_whatif_cases(names: Sequence[str] = (), path: Path = WHATIF_CASES) -> dict[str, WhatIfCase]:
+    """Read the named cases, else all; ConfigError for an unknown name or a mistake in the table of one."""
+    tables = read_toml(path)
+    for name in names:
+        require_known(name, tables, "case", path.name)
+    return {
+        name: build_dataclass(WhatIfCase, tables[name], f"{path.name} [{name}]") for name in names or tables
     }
-    for name, case in cases.items():
-        where = f"{path.name} [{name}]"
-        for gpu in (*(case.usd_per_gpu_hour or {}), *([case.gpu] if case.gpu else [])):
-            require_known(gpu, catalogue.gpus, "gpu", where)
-        for llm in case.tensor_parallel or {}:
-            require_known(llm, catalogue.llms, "llm", where)
-        for region in case.down:
-            require_known(region, catalogue.regions, "region", where)
-    return cases
 
 
 def resolve_cases(
-    settings: RunSettings, names: Sequence[str], path: Path = WHATIF_CASES
+    settings: RunSettings, names: Sequence[str], policy: str = "corrected", path: Path = WHATIF_CASES
 ) -> dict[str, tuple[WhatIfCase, RunSettings]]:
-    """Return the named cases, else all, each with its settings; ConfigError names an impossible case."""
-    cases = load_whatif_cases(settings, path)
-    for name in names:
-        require_known(name, cases, "case", path.name)
-    return {
-        name: (cases[name], resolve_case(settings, cases[name], f"{path.name} [{name}]"))
-        for name in names or cases
-    }
+    """Return the named cases, each with its settings; ConfigError for one that the config cannot have.
+
+    Without names: all that the config can have under the policy. One warning names the others with the
+    reason of each; ConfigError if no case is left.
+    """
+    found, refused = dict[str, tuple[WhatIfCase, RunSettings]](), list[str]()
+    for name, case in load_whatif_cases(names, path).items():
+        try:
+            found[name] = case, resolve_case(settings, case, f"{path.name} [{name}]", policy)
+        except ConfigError as error:
+            if names:
+                raise
+            refused.append(str(error))
+    if refused and not found:
+        raise ConfigError(refused[0])
+    if refused:
+        line = f"{settings.config.file.name} cannot have {len(refused)} of the cases, which are left out:"
+        warnings.warn(f"{line} {' '.join(refused)}", ConfigWarning, stacklevel=2)
+    return found
 
 
-def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSettings:
-    """Return a checked case's settings; ConfigError, starting with `where`, if no such fleet can exist."""
+def resolve_case(
+    settings: RunSettings, case: WhatIfCase, where: str, policy: str = "corrected"
+) -> RunSettings:
+    """Return a case's settings; ConfigError, starting with `where`, if the config cannot have the case."""
+    require_known_names(settings, case, where)
     case_settings = apply_case(settings, case)
     fleet = case_settings.config.fleet
     try:
@@ -101,17 +109,33 @@ def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSett
         for service in case_settings.grid.services
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
+    has_budgets = settings.config.rules[policy].plan not in (None, *PAPER_PLAN_KINDS)
     rules = (
         (not set(catalogue.regions) <= set(case.down), "down names every region; leave one up"),
         (
             budget >= one_of_each,
             f"budget_usd_per_hour is {budget:,.0f}, but one instance of each llm costs {one_of_each:,.0f}",
         ),
+        (
+            case.budget_usd_per_hour is None or has_budgets,
+            f"budget_usd_per_hour needs a policy with a corrected plan, and {policy} has none",
+        ),
     )
     for holds, rule in rules:
         if not holds:
             raise ConfigError(f"{where}: {rule}. Change it.")
     return case_settings
+
+
+def require_known_names(settings: RunSettings, case: WhatIfCase, where: str) -> None:
+    """Raise ConfigError, starting with `where`, for a GPU type, llm or region that the config has not."""
+    catalogue = settings.catalogue
+    for gpu in (*(case.usd_per_gpu_hour or {}), *([case.gpu] if case.gpu else [])):
+        require_known(gpu, catalogue.gpus, "gpu", where)
+    for llm in case.tensor_parallel or {}:
+        require_known(llm, catalogue.llms, "llm", where)
+    for region in case.down:
+        require_known(region, catalogue.regions, "region", where)
 
 
 def apply_case(settings: RunSettings, case: WhatIfCase) -> RunSettings:
@@ -165,13 +189,17 @@ def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:
     return replace(settings, catalogue=replace(settings.catalogue, regions=regions))
 
 
-def limit_problem(problem: Problem, case: WhatIfCase) -> Problem:
-    """Return an hour's problem under a case: no instances in regions that are down, and its budget."""
+def limit_problem(case: WhatIfCase, problem: Problem, kind: str) -> Problem:
+    """Return an hour's problem under a case: no instances in regions that are down, and its budget.
+
+    SageServe's kinds of plan have no budget.
+    """
     is_down = np.isin(problem.regions, case.down)
+    budget_usd = None if kind in PAPER_PLAN_KINDS else case.budget_usd_per_hour
     return problem._replace(
         min_instances=np.where(is_down, 0, problem.min_instances),
         max_instances=np.where(is_down, 0, problem.max_instances),
         min_option_instances=np.where(is_down[:, None], 0, problem.min_option_instances),
         instances_now=np.where(is_down[:, None], 0, problem.instances_now),
-        budget_usd=np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour,
+        budget_usd=np.inf if budget_usd is None else budget_usd,
     )

@@ -76,16 +76,14 @@ def _witnessed_rows(settings: RunSettings, day: date, llm: str, error: ProfileEr
     lake, trace = settings.lake, settings.trace
     has_night = day in lake.days("witnessed", trace)
     rows = lake.sql(WITNESSED_SQL, trace=trace, day=day, llm=llm).to_pylist() if has_night else []
+    command = settings.command(f"witness --date {day}")
     if not rows:
-        raise LakeError(
-            f"{llm} of {trace!r} was not witnessed on {day}. Compare the day first: fleetcast witness "
-            f"--date {day}"
-        )
+        raise LakeError(f"{llm} of {trace!r} was not witnessed on {day}. Compare the day first: {command}")
     name = name_profiles([error])
     if other := {row["profile"] for row in rows} - {name}:
         raise ValueError(
             f"{day} was witnessed with the profile {min(other)}, and now it is {name}. Compare the day "
-            f"again: fleetcast witness --date {day}"
+            f"again: {command}"
         )
     return rows
 
