@@ -7,8 +7,9 @@ lengths.
 A plan gives the share of each bucket that an option serves (models/plan/share_program.py, melange.py).
 Requests are distributed by smooth weighted round robin, bucket by bucket: every option earns its share as
 credit, the option with the most credit gets the request and pays the total that all options earned; ties go
-to the first. An option's part of the first n requests of a bucket therefore differs from its share by less
-than one request; with many options by slightly more (at most 1.13 requests were observed, with ten options).
+to the first. So of the first n requests of a bucket an option gets less than one more than its share: of k
+options the one with the most credit has at least a k-th of what it pays. It may lack slightly more than one
+(at most 1.13 requests were observed, with ten options; with four in one of 10,000 mixes).
 The distribution depends on the requests alone, not on the fleet. It is computed before a replay, in which
 each option serves its requests.
 """
