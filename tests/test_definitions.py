@@ -222,13 +222,15 @@ def test_a_small_day_runs_through_and_every_check_holds(ran):
 
 
 def test_the_metadata_of_assets(ran):
-    result, _ = ran
+    result, settings = ran
     by_asset = {
         e.asset_key.to_user_string(): e.materialization.metadata
         for e in result.get_asset_materialization_events()
     }
     assert {metadata["trace"].value for metadata in by_asset.values()} == {"small"}  # traces share days
     assert by_asset["demand"]["dagster/row_count"].value > 0
+    outcomes = settings.load().lake.count("outcomes", trace="small", day=DAY)
+    assert by_asset["outcomes"]["dagster/row_count"].value == outcomes > 0
     assert [record.data for record in by_asset["requests"]["trace_calendar"].records] == [
         {"trace": "small", "first day": "2025-07-01", "last day": "2025-07-03", "days": "3"}
     ]

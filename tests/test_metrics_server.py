@@ -271,6 +271,15 @@ def test_what_a_server_says_is_cut_to_a_line(
     assert len(str(refused.value)) < 500
 
 
+def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+    with served(lambda _: (503, {"Retry-After": "20"}, b"")) as url:
+        client = prometheus_client.PrometheusClient(url, time.monotonic() + 10.0)
+        begun_s = time.monotonic()
+        with pytest.raises(IngestError, match="answers 503, 1 times"):
+            client.get("/api/v1/query", {"query": "up"})
+        assert time.monotonic() < begun_s + 10.0
+
+
 def test_an_unreachable_server_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

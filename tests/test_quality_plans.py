@@ -156,6 +156,10 @@ def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> 
     np.testing.assert_allclose(whole.moved_per_s.sum(axis=1), 0.0, atol=1e-6)
     mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
     assert mean >= 0.48 - 1e-6
+    turned = cheapest_regional_plan(
+        offer, RegionalDemand(*(of[::-1] for of in regions)), 0.48, 9.0, gap_share=0.0
+    )
+    assert usd(turned) == pytest.approx(whole.usd_per_hour)  # whatever the order of the regions
     one = offer.only(points=np.arange(5) == 2)._replace(mix=np.ones((1, 2)))
     there = QualityDemand(6.0, regions.cap_gpus[0])
     alike = cheapest_regional_plan(

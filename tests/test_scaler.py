@@ -66,7 +66,8 @@ class Running:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert is_ready.wait(SOON_S)
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self._ports[0]}")
+        self.port = self._ports[0]
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}")
         self.exported = self.reference()
 
     def _run(self) -> None:
@@ -331,6 +332,14 @@ def test_messages_are_on_the_wire_what_keda_reads() -> None:
     options = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
     assert options.SerializeToString().hex() == "0a0e" + reference.SerializeToString().hex() + "12016d"
     assert MESSAGE_CLASSES["IsActiveResponse"](result=True).SerializeToString().hex() == "0801"
+
+
+def test_two_scalers_do_not_share_a_port(running: Running) -> None:
+    """Half of the requests would reach the other one, which may follow another plan."""
+    address = f"127.0.0.1:{running.port}"
+    second = run_scaler_server(KedaScaler(running.served, running.lines.append), address, lambda port: None)
+    with pytest.raises(ValueError, match=f"Cannot listen on {address}"):
+        asyncio.run(asyncio.wait_for(second, SOON_S))
 
 
 def test_invalid_scaler_address_is_refused(tmp_path: Path) -> None:
