@@ -213,6 +213,17 @@ def test_the_advised_policy_is_the_rule_of_the_promise(
     _, found, settings = output
     rule, replayed = found["promise"]["rule"], [row["policy"] for row in found["board"]["policies"]]
     assert found["board"]["advised"] == (rule if rule in replayed else None)
+    attained = settings.lake.sql(
+        "select tier, attainment_share from tier_attainment "
+        "where policy = $rule and day = $day order by tier",
+        rule=rule,
+        day=DAY,
+    ).to_pylist()
+    assert (
+        [(row["tier"], row["in_time_share"]) for row in found["certainty"]["tiers"]]
+        == [(row["tier"], pytest.approx(row["attainment_share"])) for row in attained]
+        != []
+    )
 
     def advised(promise: dict[str, Any] | None) -> str | None:
         section = policy_comparison.policies_section(settings, DAY, promise)

@@ -225,7 +225,7 @@ def read_file_requests(
         "prefix_hashes, session_id, tier_source = 'dealt' as is_distributed from requests "
         "order by arrived_at, request_id"
     ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
-    is_distributed = rows.pop("is_distributed").fillna(False).to_numpy(bool)
+    is_distributed = rows.pop("is_distributed").to_numpy(bool)
     mapping, strictest, note = mapping_file(path), catalogue.strictest_tier(catalogue.tiers), ""
     is_mapped = mapping.is_file() and "tier" in read_toml(mapping)
     if is_distributed.any() and not is_mapped:
