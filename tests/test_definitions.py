@@ -230,7 +230,7 @@ def test_the_metadata_of_assets(ran):
     assert {metadata["trace"].value for metadata in by_asset.values()} == {"small"}  # traces share days
     assert by_asset["demand"]["dagster/row_count"].value > 0
     outcomes = settings.load().lake.count("outcomes", trace="small", day=DAY)
-    assert by_asset["outcomes"]["dagster/row_count"].value == outcomes > 0
+    assert by_asset["replays"]["dagster/row_count"].value == outcomes > 0
     assert [record.data for record in by_asset["requests"]["trace_calendar"].records] == [
         {"trace": "small", "first day": "2025-07-01", "last day": "2025-07-03", "days": "3"}
     ]
