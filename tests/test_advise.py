@@ -333,17 +333,17 @@ def test_a_rule_that_decides_during_the_day_has_the_cost_of_its_promise(
 
 
 @pytest.mark.parametrize(
-    ("rule", "usd", "said"), [("day_ahead", 37.4, "37"), ("compact", 37.4, "37"), ("day_ahead", 0.9, "")]
+    ("rule", "usd", "shown"), [("day_ahead", 37.4, "37"), ("compact", 37.4, "37"), ("day_ahead", 0.9, "")]
 )
 def test_what_errors_of_profiles_cost_is_in_the_answer_and_on_the_page(
-    output: tuple[Path, dict[str, Any], RunSettings], rule: str, usd: float, said: str
+    output: tuple[Path, dict[str, Any], RunSettings], rule: str, usd: float, shown: str
 ) -> None:
     other = json.loads(json.dumps(output[1]))
     assert other["promise"]["profile_errors_usd"] >= 0
     other["promise"] |= {"rule": rule, "profile_errors_usd": usd}
-    sentence = f"{said} USD of it are for engines that may be slower than their profiles"
-    assert (sentence in answer_sentences(other)[0]) == bool(said)
-    assert ("of the day are for engines that may be slower" in render_advice_page(other)) == bool(said)
+    sentence = f"{shown} USD of it are for engines that may be slower than their profiles"
+    assert (sentence in answer_sentences(other)[0]) == bool(shown)
+    assert ("of the day are for engines that may be slower" in render_advice_page(other)) == bool(shown)
 
 
 def test_the_page_says_what_is_known_and_no_more(output: tuple[Path, dict[str, Any], RunSettings]) -> None:

@@ -155,6 +155,10 @@ class PromiseSearch:
         )
         return None if found is None else SizedRule(rule, headrooms[found.number - 1])
 
+    def least_size(self, sized: SizedRule) -> SizedRule:
+        """Return a rule with its least headroom that keeps the promise, up to the present one; else as it is."""
+        return self.size_rule(sized.rule, sized.headroom_share) or sized
+
     def closest_size(self) -> SizedRule:
         """Return the replayed size with the largest `kept_share`; of equal ones the cheapest.
 

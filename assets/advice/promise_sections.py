@@ -111,9 +111,9 @@ def profile_errors_usd(profiled: PromiseSearch, advised: SizedRule) -> float:
     It is the mean cost of the advised size less that of the least headroom with which its rule keeps the same
     promise on `profiled`: versions whose engines are as fast as their profiles.
     """
-    least = profiled.size_rule(advised.rule, advised.headroom_share) or advised
     with_errors, without = (
-        np.mean([figures.usd for figures in profiled.future_days(sized)]) for sized in (advised, least)
+        np.mean([figures.usd for figures in profiled.future_days(sized)])
+        for sized in (advised, profiled.least_size(advised))
     )
     return float(with_errors - without)
 

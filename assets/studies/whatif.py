@@ -16,6 +16,7 @@ from fleetcast.assets.pages.figure_files import save_day_figure
 from fleetcast.assets.pages.on_demand_asset import AssetRows
 from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad
+from fleetcast.assets.plans.plan_tables import PlannedHours
 from fleetcast.assets.plans.plans import (
     FIRST_POLICY,
     PlanInputs,
@@ -102,51 +103,56 @@ def plan_whatif_cases(
     capacities: dict[object, Sequence[float]] = {}
     loads: dict[float, dict[str, PlanLoad]] = {}
     for name, (case, settings) in chosen.items():
-        config, rule, factor = settings.config, settings.config.rules[policy], case.demand_factor
-        planned = (FIRST_POLICY, policy) if rule.plan else (FIRST_POLICY,)
+        planned = (FIRST_POLICY, policy) if settings.config.rules[policy].plan else (FIRST_POLICY,)
         requests = {each: plan_request_of_policy(settings, each) for each in planned}
         for request in requests.values():
             if (quantile := request.plan_config.quantile) not in loads:
                 loads[quantile] = loads_by_plan_kind(with_plan_config(settings, request.plan_config), day)
-        deployments = tuple(config.fleet.deployments.items())
+        deployments = tuple(settings.config.fleet.deployments.items())
         if deployments not in capacities:
             capacities[deployments] = measured_capacity.measure_capacities(settings, day, progress)
-        sustained = capacities[deployments]
-        case_loads = {
-            quantile: {
-                kind: PlanLoad(load.demand * factor, load.buffer * factor) for kind, load in by_kind.items()
-            }
-            for quantile, by_kind in loads.items()
-        }
+        inputs = PlanInputs(settings, capacities[deployments], scale_loads(loads, case.demand_factor))
+        limit = partial(limit_problem, case)
         try:
-            plans = plan_policies(
-                settings,
-                day,
-                requests,
-                {None: PlanInputs(settings, sustained, case_loads)},
-                Progress(),
-                limit=partial(limit_problem, case),
-            )
+            plans = plan_policies(settings, day, requests, {None: inputs}, Progress(), limit=limit)
         except PlanError as error:
             raise ConfigError(f"{WHATIF_CASES.name} [{name}]: {error}") from error
-        replay_settings = without_regions(settings.under(policy), case.down)
-        first = settings.grid.by_pool(plans[FIRST_POLICY][0][1].instances)
-        start = (
-            instances_at_start(replay_settings.grid, rule.pooling)
-            if replay_settings.config.replay.start == "whole"
-            else split_instances_by_tier(replay_settings.grid, first, rule.pooling)
-        )
-        tokens_per_s = problem_template(settings.grid, config, sustained, "truth").tokens_per_s
-        read = tokens_per_s / prompt_token_ratios(settings, day)[:, None]
         variant = Variant(
-            case_file_name(name, policy), replay_settings, day, policy, labels={"what": case.what}
+            case_file_name(name, policy),
+            without_regions(settings.under(policy), case.down),
+            day,
+            policy,
+            labels={"what": case.what},
         )
-        trials.append(
-            build_plan_trial(
-                variant, plans[planned[-1]], start, factor, read * reactive_capacity_share(config, policy)
-            )
-        )
+        trials.append(build_case_trial(variant, case, inputs, plans[FIRST_POLICY], plans[planned[-1]]))
     return trials
+
+
+def scale_loads(
+    loads: Mapping[float, Mapping[str, PlanLoad]], factor: float
+) -> dict[float, dict[str, PlanLoad]]:
+    """Return these loads, by quantile and kind of plan, times a factor."""
+    return {
+        quantile: {kind: PlanLoad(load.demand * factor, load.buffer * factor) for kind, load in kinds.items()}
+        for quantile, kinds in loads.items()
+    }
+
+
+def build_case_trial(
+    variant: Variant, case: WhatIfCase, inputs: PlanInputs, first: PlannedHours, planned: PlannedHours
+) -> ReplayTrial:
+    """Return the trial of a planned case; `first`: SageServe's plan, with whose first hour it starts."""
+    settings, day, policy = inputs.settings, variant.day, variant.policy
+    grid, pooling = variant.settings.grid, settings.config.rules[policy].pooling
+    start = (
+        instances_at_start(grid, pooling)
+        if variant.settings.config.replay.start == "whole"
+        else split_instances_by_tier(grid, settings.grid.by_pool(first[0][1].instances), pooling)
+    )
+    tokens_per_s = problem_template(settings.grid, settings.config, inputs.capacities, "truth").tokens_per_s
+    read = tokens_per_s / prompt_token_ratios(settings, day)[:, None]
+    reacted = read * reactive_capacity_share(settings.config, policy)
+    return build_plan_trial(variant, planned, start, case.demand_factor, reacted)
 
 
 def draw_whatif_cases(settings: RunSettings, day: date, table: pd.DataFrame) -> LakePath:

@@ -64,7 +64,7 @@ class CounterReader:
         step_s = reading_step_s(counters.t)
         every = counter_increases(readings, step_s)
         self._check_increases(engine, every.at(~every.is_first))
-        found = counter_increases(counters, step_s)
+        found = every.at(~is_bucket)
         targets = self._without_duplicates(engine, numbers, counters)
         ages_s = self._ages_s(engine, targets, found, step_s)
         firsts = every.at(every.is_first & np.isin(every.series, list(ages_s)))

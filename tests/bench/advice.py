@@ -200,8 +200,7 @@ def advised_day(settings: RunSettings, dates: list[date]) -> AdvisedDay:
     advised = found.advised.sized
     figures = rule_replays.replay_rule(settings, search.plan, advised, draw)
     profiled = search.with_draws(tomorrow_draws.as_profiled(settings, search.draws))
-    least = profiled.size_rule(advised.rule, advised.headroom_share) or advised
-    known = rule_replays.replay_rule(settings, search.plan, least, draw)
+    known = rule_replays.replay_rule(settings, search.plan, profiled.least_size(advised), draw)
     plans = [search.plan, plan_of_true_load(settings, search.plan, draw)]
     print(f"{time.process_time() - begun_s:.0f} CPU-s", file=sys.stderr)
     return AdvisedDay(
