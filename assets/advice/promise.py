@@ -156,7 +156,7 @@ class PromiseSearch:
         return None if found is None else SizedRule(rule, headrooms[found.number - 1])
 
     def least_size(self, sized: SizedRule) -> SizedRule:
-        """Return a rule with its least headroom that keeps the promise, up to the present one; else as it is."""
+        """Return a rule with its least headroom that keeps the promise, at most the present one."""
         return self.size_rule(sized.rule, sized.headroom_share) or sized
 
     def closest_size(self) -> SizedRule:
