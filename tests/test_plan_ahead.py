@@ -99,8 +99,8 @@ def test_targets_that_no_number_of_instances_keeps_are_named_before_the_plan(set
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConfigWarning)
         day_ahead.plan_ahead(with_ttft_slos(10.0, 10.0), day, Progress())
-    half = r"llama2-70b on 2 x h100-80gb serves only (49|50)\.\d% of the iw_fast requests in time"
-    none = "llama2-70b .* only 0.0% of the iw_normal requests .* the target is 95.0%"
+    half = r"llama2-70b on 2 x h100-80gb serves only (49|50) % of the iw_fast requests in time"
+    none = "llama2-70b .* only 0 % of the iw_normal requests .* the target is 95 %"
     for line, slos_s in ((half, (0.1, 10.0)), (none, (10.0, 0.1))):
         with pytest.warns(ConfigWarning, match=line) as heard:
             day_ahead.plan_ahead(with_ttft_slos(*slos_s), day, Progress())
@@ -108,3 +108,9 @@ def test_targets_that_no_number_of_instances_keeps_are_named_before_the_plan(set
     # A night has the same line, before it needs a forecast.
     with pytest.warns(ConfigWarning, match=half), pytest.raises(ValueError, match="Forecast the day again"):
         plans.plan_day(with_ttft_slos(0.1, 10.0), LAST, Progress())
+
+
+def test_a_day_that_is_not_there_is_made_with_the_same_config(settings):
+    remedy = rf"It has no day at all\. Make it with fleetcast nightly --config {settings.config.file}, or"
+    with pytest.raises(LakeError, match=remedy):
+        settings.require_day("plans", LAST)

@@ -1,5 +1,6 @@
 """Say before a day is planned which SLO targets no number of instances keeps."""
 
+import math
 import warnings
 from datetime import date
 
@@ -46,10 +47,10 @@ def warn_of_missed_idle_target(
     if share < tier.attainment_target_share:
         phase = "" if pool.role == "whole" else f" ({pool.role})"
         warnings.warn(
-            f"{settings.config.file.name}: {llm} on {pool.gpus} x {pool.gpu}{phase} serves only {share:.1%} "
-            f"of the {name} requests in time even where each is alone on an instance; the target is "
-            f"{tier.attainment_target_share:.1%}. More instances do not mend that: give it faster GPUs, or "
-            "loosen the tier in tiers.toml.",
+            f"{settings.config.file.name}: {llm} on {pool.gpus} x {pool.gpu}{phase} serves only "
+            f"{math.floor(100 * share)} % of the {name} requests in time even where each is alone on an "
+            f"instance; the target is {100 * tier.attainment_target_share:g} %. More instances do not mend "
+            "that: give it faster GPUs, or loosen the tier in tiers.toml.",
             ConfigWarning,
             stacklevel=2,
         )
