@@ -295,7 +295,8 @@ def test_recorded_hits_of_a_prefix_cache_are_used_and_the_page_says_so(tmp_path:
     assert both.cached_share == pytest.approx(0.7)
     assert one.cached_share is None
     lines = [
-        limitations.cache_limitations(trace) for trace in (both, one, one._replace(has_prompt_hashes=True))
+        list(limitations.cache_limitations(trace))
+        for trace in (both, one, one._replace(has_prompt_hashes=True))
     ]
     assert [len(found) for found in lines] == [1, 0, 1]
     assert lines[0][0][1].startswith("70 % of the prompt tokens were in a prefix cache")
