@@ -1,9 +1,10 @@
 """Impute missing tiers and llms of a landed trace, and describe the trace."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleetcast.assets.advice.imported_trace import DEFAULT_LLM, ImportedTrace, profiled_llms
+from fleetcast.assets.advice.imported_trace import DEFAULT_LLM, ImportedTrace
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.toml_dataclasses import parse_toml
@@ -25,19 +26,17 @@ def impute_tiers_and_llms(
     mapped: frozenset[str],
 ) -> ImportedTrace:
     """Impute tiers and llms of requests, and return the trace; requests without a profile are deleted."""
-    known, rows = set(profiled_llms(catalogue)), lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
+    known, rows = catalogue.llms, lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
     llm_names = _mapped_llm_names(lake)
-    by_name: dict[str, int] = {}
+    by_name = Counter[str]()
     for row in rows:
         if row["source_llm"] is not None:
-            by_name[row["source_llm"]] = by_name.get(row["source_llm"], 0) + row["requests"]
-    is_known = {
-        name: name in known
-        or llm_names.get(name) in known
-        or ("llm" in mapped and name not in catalogue.llms)
-        for name in by_name
+            by_name[row["source_llm"]] += row["requests"]
+    unprofiled = {
+        name: count
+        for name, count in by_name.items()
+        if "llm" not in mapped and name not in known and llm_names.get(name) not in known
     }
-    unprofiled = {name: count for name, count in by_name.items() if not is_known[name]}
     # Canonical and mapped requests use the catalogue's names.
     if not by_name and "llm" in mapped:
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] not in known}
