@@ -18,6 +18,10 @@ from fleetcast.models.world.fleet_config import gpu_type
 from fleetcast.models.world.prices import PriceList
 
 ADVICE_VERSION = 3
+SHOWN_FIELDS = (  # of ImportedTrace, by the same names
+    *("source", "format", "requests", "left_out", "first_at", "last_at"),
+    *("llms", "as_llm", "regions", "tiers"),
+)
 
 
 def to_json_values(value: Any) -> Any:
@@ -38,23 +42,14 @@ def trace_section(imported: ImportedTrace) -> Numbers:
     """Return the section of the trace."""
     seconds = max((imported.last_at - imported.first_at).total_seconds(), 1.0)
     return {
+        **{name: getattr(imported, name) for name in SHOWN_FIELDS},
         "name": imported.trace,
-        "source": imported.source,
-        "format": imported.format,
-        "requests": imported.requests,
-        "left_out": dict(imported.left_out),
-        "first_at": imported.first_at,
-        "last_at": imported.last_at,
         "hours": seconds / 3600,
         "requests_per_s": imported.requests / seconds,
         "mean_input_tokens": imported.input_tokens / imported.requests,
         "mean_output_tokens": imported.output_tokens / imported.requests,
-        "llms": list(imported.llms),
-        "named_llms": dict(imported.requests_by_source_llm),
-        "unprofiled_llms": dict(imported.unprofiled),
-        "as_llm": imported.as_llm,
-        "regions": list(imported.regions),
-        "tiers": list(imported.tiers),
+        "named_llms": imported.requests_by_source_llm,
+        "unprofiled_llms": imported.unprofiled,
         "lacks": sorted(imported.missing_keys),
         "assumed_output_tokens": imported.output_tokens_assumed,
     }
