@@ -38,7 +38,7 @@ from fleetcast.assets.advice.sections import add_derived_sections, empty_section
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.assets.plans.problems import option_usd_per_hour
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Numbers
@@ -187,7 +187,7 @@ def compute_sections(
             "--engines needs a trace of two days: a shorter one is sized without a plan. Drop it."
         )
     if last is not None:
-        advice_pipeline.forecast_next_day(settings, next_day, progress)
+        forecast_plan_day(settings, next_day, progress)
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as progress_step:
             background_compile.wait_for_compilation(progress_step)

@@ -33,7 +33,7 @@ from fleetcast.assets.advice.advise import least_day_usd, plan_cheapest_kept
 from fleetcast.assets.advice.rented_gpus import Deployments
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -141,7 +141,7 @@ def promise_every_deployment(case: Case, folder: Path) -> list[Promised]:
     settings = settings_of(advice_config.default_deployments([case.llm], catalogue, office))
     for _ in demand_history.make_demand(settings, dates, Progress()):
         pass
-    advice_pipeline.forecast_next_day(settings, day, Progress())
+    forecast_plan_day(settings, day, Progress())
     types = {case.llm: advice_pipeline.default_gpus(case.llm, catalogue)}
     whole = replace(settings, catalogue=catalogue)
     answers = advice_pipeline.find_fleets_to_rent(settings, day, [case.llm], types, None, Progress())
