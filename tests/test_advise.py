@@ -578,7 +578,9 @@ def test_the_fewest_instances_of_an_hour(
 
     monkeypatch.setattr(short_trace, "replay_hour", replay)
     sized = advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)
-    assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
+    hour = short_trace.hour_of_rows(rows)
+    found = short_trace.size_hour(settings, sized, "llama3.1-8b", hour, 1)
+    assert found == (fewest, curve[fewest - 1])
 
 
 @pytest.mark.parametrize(

@@ -110,28 +110,19 @@ def size_hours(
 ) -> list[HourSize]:
     """Size every hour of every endpoint, in order of time."""
     parts = list(read_requests_by_hour(settings).groupby(["hour_start", "region", "llm"]))
+    least = settings.config.fleet.min_instances  # which may be there to survive the loss of one
     with progress.bar("size the hours by replay", len(parts)) as done:
         counter = StepCounter(done)
 
         def size_part(part: tuple[Any, pd.DataFrame]) -> HourSize:
             (hour_start, region, llm), rows = part
-            count, attained = fewest_instances(settings, deployments[llm], llm, rows)
+            count, attained = size_hour(settings, deployments[llm], llm, hour_of_rows(rows), least)
             counter.count_step()
             tokens_per_s = float(rows["input_tokens"].sum() / HOUR_S)
             start = hour_start.to_pydatetime()
             return HourSize(start, region, llm, len(rows), tokens_per_s, count, attained)
 
         return run_parallel(size_part, parts)
-
-
-def fewest_instances(
-    settings: RunSettings, deployment: SizedDeployment, llm: str, rows: pd.DataFrame
-) -> tuple[int, float]:
-    """Return the fewest instances that attain the strictest target, else that attain most; attainment.
-
-    They are no fewer than [fleet] min_instances, which may be there to survive the loss of one.
-    """
-    return size_hour(settings, deployment, llm, hour_of_rows(rows), settings.config.fleet.min_instances)
 
 
 def hour_of_rows(rows: pd.DataFrame) -> BusiestHour:
