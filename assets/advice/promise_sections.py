@@ -213,19 +213,14 @@ def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings)
             }
         )
     days = [day.plan.day for day in search.past]
-    return {"days": days, "rules": rows, "scaling_saves": _scaling_saves(found)}
+    # Whether the advised rule costs less than one fleet all day; None where that was not sized.
+    saves = found.advised.sized.rule != "static" if "static" in found.sized else None
+    return {"days": days, "rules": rows, "scaling_saves": saves}
 
 
 def _totals(figures: DayFigures) -> Numbers:
     """Return the totals of a day."""
     return {name: getattr(figures, name) for name in ("usd", "gpu_hours", "in_time_share")}
-
-
-def _scaling_saves(found: Promise) -> bool | None:
-    """Whether the advised rule costs less than one fleet all day; None where that was not sized."""
-    if "static" not in found.sized:
-        return None
-    return found.advised.sized.rule != "static"
 
 
 def grade_past_days(
