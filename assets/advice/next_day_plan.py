@@ -152,7 +152,7 @@ def _sized_hours(
     settings: RunSettings, sizes: Sequence[HourSize], deployments: Mapping[str, SizedDeployment]
 ) -> list[Numbers]:
     """Return a row per hour, region and llm: its size in that hour, or the largest in an unrecorded hour."""
-    usd = {llm: _usd_per_hour(settings, sized) for llm, sized in deployments.items()}
+    gpus = settings.catalogue.gpus
     largest: dict[tuple[str, str], HourSize] = {}
     by_hour: dict[tuple[int, str, str], HourSize] = {}
     for known in sorted(sizes, key=lambda size: size.instances):  # larger sizes overwrite smaller ones
@@ -176,16 +176,12 @@ def _sized_hours(
                     "demand_tokens_per_s": size.tokens_per_s if hour in recorded else None,
                     "capacity_tokens_per_s": None,
                     "short_tokens_per_s": 0.0,
-                    "usd": size.instances * usd[llm],
+                    "usd": size.instances * (pool.gpus * gpus[pool.gpu].usd_per_hour),
                     "attainment_share": size.attainment_share,
                     "requests": size.requests if hour in recorded else 0,
                 }
             )
     return rows
-
-
-def _usd_per_hour(settings: RunSettings, sized: SizedDeployment) -> float:
-    return sized.deployment.gpus * settings.catalogue.gpus[sized.deployment.gpu].usd_per_hour
 
 
 # --- what to watch -----------------------------------------------------------------------------------------
