@@ -4,6 +4,7 @@ README.md next to this file documents the keys. An unknown number is null, never
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
@@ -115,12 +116,10 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
 
 def llm_section(settings: RunSettings, first: date, last: date) -> list[Numbers]:
     """Return the llms by their share of requests."""
-    rows = settings.lake.sql(
-        "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
-    ).to_pylist()
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["llm"]] = counts.get(row["llm"], 0) + row["requests"]
+    rows = settings.lake.sql("reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last)
+    counts = Counter[str]()
+    for row in rows.to_pylist():
+        counts[row["llm"]] += row["requests"]
     return [{"llm": llm, "requests_share": share} for llm, share in count_shares(counts)]
 
 
