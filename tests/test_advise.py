@@ -34,8 +34,7 @@ from fleetcast.assets.advice import (
     short_trace,
     tomorrow_draws,
 )
-from fleetcast.assets.advice.advice_files import write_advice
-from fleetcast.assets.advice.advice_page import render_advice_page
+from fleetcast.assets.advice.advice_page import render_advice_page, write_advice
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
