@@ -3,10 +3,12 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.plans.cluster_workloads import dns_label
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
@@ -212,39 +214,16 @@ def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, scor
 
 def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
     """Return a config of fleetcast, based on the market's: `fleetcast try` replays it as LLM@config."""
-    point, settings = score.point, score.point.settings
-    file, prefix = market.config.file, " --prefix none" if score.point.settings.prefix == "none" else ""
-    return "\n".join(
-        [
-            f'# fleetcast try FILE --config fleet.toml --fleet "{llm}@config"{prefix}',
-            f"based_on = {json.dumps(file.stem if file.parent == CONFIG_DIR else str(file))}",
-            "",
-            "[trace]",
-            'name = "configured"',
-            "first_day = 2025-07-01",
-            "days = 2",
-            "seed = 0",
-            "",
-            "[fleet]",
-            f"max_batch = {settings.max_batch}",
-            f"max_prefill_tokens = {settings.token_budget}",
-            f'prefix = "{settings.prefix}"',
-            'batching = "chunked"',
-            f"async_scheduling = {json.dumps(settings.is_async)}",
-            f"speculative_acceptance = {list(settings.speculative_acceptance)}",
-            f"speculative_draft_s = {settings.speculative_draft_s}",
-            f"frontend_s = {market.config.fleet.frontend_s}",
-            "engines = []",  # the base may name answers, relative to its own folder
-            "",
-            "[fleet.deployments]",
-            f'"{llm}" = [{", ".join(render_pools(score))}]',
-            "",
-            "[replay]",
-            f'routing = "{settings.routing}"',
-            "cascades = {}",
-            "",
-            *render_overrides(llm, market.catalogue_of(point), point),
-        ]
+    file = market.config.file
+    return fill_template(
+        Path(__file__).with_name("fleet.toml.j2"),
+        {"toml": json.dumps},
+        llm=llm,
+        base=file.stem if file.parent == CONFIG_DIR else str(file),
+        settings=score.point.settings,
+        frontend_s=market.config.fleet.frontend_s,
+        pools=render_pools(score),
+        overrides=render_overrides(llm, market.catalogue_of(score.point), score.point),
     )
 
 
@@ -278,7 +257,7 @@ def render_overrides(llm: str, catalogue: Catalogue, point: EnginePoint) -> list
         targets = {"ttft_slo_s": tier.ttft_slo_s, "tpot_slo_s": tier.tpot_slo_s}
         lines += ["", f'[catalogue.tiers."{name}"]']
         lines += [f"{key} = {seconds}" for key, seconds in targets.items() if seconds is not None]
-    return [*lines, ""]
+    return lines
 
 
 def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
