@@ -40,12 +40,7 @@ TRUTH = "truth"  # the clairvoyant forecast: the day's actual demand
 def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
     """Plan and replay a planned day by each forecast method, and write and return the trials.
 
-    Raises
-    ------
-    LakeError
-        The day has no forecasts or no plans.
-    ValueError
-        The day has no interactive request, so there is no SLO to attain.
+    LakeError without forecasts or plans of the day, ValueError without an interactive request on it.
     """
     for table in ("forecasts", "plans"):
         require_day(settings.lake, table, settings.trace, day)

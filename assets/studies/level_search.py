@@ -53,12 +53,8 @@ class LevelsQuery(NamedTuple):
 def try_levels(settings: RunSettings, day: date, query: LevelsQuery, progress: Progress) -> pa.Table:
     """Replay an endpoint of a day under each stack and number of levels, and write its level_trials.
 
-    Raises
-    ------
-    ConfigError
-        An unknown name, a number out of range, or an llm with several pools.
-    LakeError
-        The lake does not have the day.
+    ConfigError for an unknown name, a number out of range, or an llm with several pools; LakeError without
+    the day.
     """
     require_valid_levels(query)
     endpoint = read_endpoint(settings, day, query.llm, query.region, query.hours)

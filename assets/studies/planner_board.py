@@ -38,14 +38,8 @@ def try_planners(
     policies that use some of the ideas. `draws`: resamples of the day's requests, on which the planners that
     attain the targets are searched again, without the policies of `ideas`.
 
-    Raises
-    ------
-    LakeError
-        The day has no plans.
-    ConfigError
-        An unknown planner, or one without a knob.
-    ValueError
-        Fewer draws than 0 or more than MAX_DRAWS.
+    LakeError without plans of the day, ConfigError for an unknown planner or one without a knob, ValueError
+    for fewer draws than 0 or more than MAX_DRAWS.
     """
     if not 0 <= draws <= MAX_DRAWS:
         raise ValueError(f"{draws} draws of a day's requests: take 0 to {MAX_DRAWS}; each takes minutes.")

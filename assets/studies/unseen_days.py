@@ -95,12 +95,8 @@ def compare_on_unseen_days(
     `names`: policies; empty: UNSEEN_POLICIES, CROSSED_POLICIES, and those that the config and installed
     packages add. A policy with a plan of model routing or in closed loop cannot be compared.
 
-    Raises
-    ------
-    ConfigError
-        An unknown policy, or one that cannot be compared.
-    LakeError
-        The first known day has too short a history.
+    ConfigError for an unknown policy or one that cannot be compared, LakeError for too short a history of the
+    first known day.
     """
     settings, usable = with_crossed_policies(settings, names, "fleetcast board --unseen-days")
     added = (name for name in (*settings.config.policies, *installed_policies()) if name in usable)

@@ -34,13 +34,8 @@ def fit_witnessed_profile(
 ) -> WitnessedProfile:
     """Scale the profile of a deployment to the hours of a witnessed day.
 
-    Raises
-    ------
-    LakeError
-        The day was not witnessed.
-    ValueError
-        The llm runs on several deployments or another one, the night is of another profile, or too few hours
-        show a phase.
+    LakeError for a day that was not witnessed, ValueError if the llm runs on several deployments or another
+    one, the night is of another profile, or too few hours show a phase.
     """
     error = _only_profile(settings, llm, gpu, tensor_parallel)
     rows = _witnessed_rows(settings, day, llm, error)

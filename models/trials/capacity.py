@@ -63,9 +63,8 @@ def measure_capacity_tokens_per_s(
     partner : the deployment of the other phase, for one that only prefills or only decodes. With teams, the
         trial measures a whole team, for all targets
 
-    Raises
-    ------
-    ValueError : an empty mix; targets that no request meets even on an idle fleet; no request that fits
+    ValueError for an empty mix, for targets that no request meets even on an idle fleet, or where no request
+    fits
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")

@@ -37,8 +37,6 @@ class HoursFit(NamedTuple):
 def fit_hours(factors: Mapping[str, Floats], limits: Mapping[str, float] = LIMITS) -> HoursFit | None:
     """Return the factors of the phases; None if no phase has LEAST_FIT_HOURS hours.
 
-    Parameters
-    ----------
     factors : by phase, measured over replayed seconds of each hour, (hours,), in order of time; NaN where
         unknown. A phase with fewer than LEAST_FIT_HOURS known hours keeps its seconds.
     limits : largest error that passes, by metric of PHASE_METRICS
