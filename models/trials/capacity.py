@@ -64,7 +64,7 @@ def measure_capacity_tokens_per_s(
         trial measures a whole team, for all targets
 
     ValueError for an empty mix, for targets that no request meets even on an idle fleet, or where no request
-    fits
+    fits.
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
