@@ -154,5 +154,5 @@ def size_hour(
     guess = max(least, deployment.peak_instances)
     found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
     most = max(attained, key=lambda count: (attained[count], -count))
-    count = most if found is None else found.number
+    count = most if found is None else found
     return count, attained[count]

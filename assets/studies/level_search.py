@@ -118,7 +118,7 @@ def try_stack(bench: LevelBench, by: str, load: float, stack: str, query: Levels
                 return bench.is_met(by, today._replace(instances=instances))
 
             found = find_least_sufficient(is_met, guess, limit)
-            guess = guess if found is None else found.number
+            guess = guess if found is None else found
 
 
 def level_trials_scope(day: date, table: pa.Table) -> dict[str, Any]:

@@ -355,7 +355,7 @@ def least_usd(settings: RunSettings, plan: MidnightPlan, rule: str, draw: DayDra
     least = find_least_sufficient(
         lambda number: replay(number).is_on_target(settings.catalogue), 1, len(HINDSIGHT_HEADROOMS)
     )
-    return np.inf if least is None else replay(least.number).usd
+    return np.inf if least is None else replay(least).usd
 
 
 def sample_requests(rates: Floats, requests: int, lengths: pd.DataFrame) -> pd.DataFrame:
