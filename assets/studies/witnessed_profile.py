@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,6 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 WITNESSED_SQL = "select * from witnessed where trace = $trace and day = $day and llm = $llm order by all"
 
 
-class WitnessedProfile(NamedTuple):
-    """A profile that was scaled to a night, and the fit."""
-
-    profile: LatencyProfile
-    fit: HoursFit
-
-
 def fit_witnessed_profile(
     settings: RunSettings,
     day: date,
@@ -31,8 +24,8 @@ def fit_witnessed_profile(
     gpu: str,
     tensor_parallel: int,
     limits: Mapping[str, float],
-) -> WitnessedProfile:
-    """Scale the profile of a deployment to the hours of a witnessed day.
+) -> tuple[LatencyProfile, HoursFit]:
+    """Return the profile of a deployment, scaled to the hours of a witnessed day, and the fit.
 
     LakeError for a day that was not witnessed, ValueError if the llm runs on several deployments or another
     one, the night is of another profile, or too few hours show a phase.
@@ -50,7 +43,7 @@ def fit_witnessed_profile(
     profile = calibrated_copy(
         settings.catalogue, error.profile, fit.prefill_factor, fit.decode_factor, shares, source
     )
-    return WitnessedProfile(profile, fit)
+    return profile, fit
 
 
 def _only_profile(settings: RunSettings, llm: str, gpu: str, tensor_parallel: int) -> ProfileError:
