@@ -36,10 +36,10 @@ from fleetcast.assets.advice import (
 )
 from fleetcast.assets.advice.advice_page import render_advice_page, write_advice
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
+from fleetcast.assets.advice.data_sections import empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.remedies import describe_remedy
-from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, Step, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template

@@ -30,11 +30,11 @@ from fleetcast.assets.advice import (
     short_trace,
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
+from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.advice.rented_gpus import Deployments, search_rented_promise
-from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake

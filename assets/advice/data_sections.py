@@ -1,4 +1,4 @@
-"""Compute the sections of a page from the lake; the page shows these numbers and no others.
+"""Compute and assemble the sections of a page; the page shows these numbers and no others.
 
 README.md next to this file documents the keys. An unknown number is null, never nan.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
+from fleetcast.assets.advice import limitations, next_day_plan, policy_comparison
 from fleetcast.assets.advice.imported_trace import ImportedTrace, count_shares
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.studies.level_search import describe_endpoint_levels as level_answers
@@ -132,3 +133,48 @@ def levels_section(settings: RunSettings, day: date) -> list[str]:
     """Return the sentences of the level trials, endpoint by endpoint."""
     rows = settings.lake.sql(LEVEL_TRIAL_ENDPOINTS_QUERY, trace=settings.trace, day=day).to_pylist()
     return [line for row in rows for line in level_answers(settings, day, row["llm"], row["region"])]
+
+
+# --- all of them ------------------------------------------------------------------------------------------
+
+
+def empty_sections(imported: ImportedTrace) -> Numbers:
+    """Return the numbers of a page with only the section of the trace filled in."""
+    return {
+        "version": ADVICE_VERSION,
+        "answer": [],
+        "trace": trace_section(imported),
+        "history": [],
+        "tomorrow": None,
+        "promise": None,
+        "choice": None,
+        "grades": [],
+        "reliability": [],
+        "split": {},
+        "prices": None,
+        "gpus": [],
+        "levels": [],
+        "llms": [],
+        "board": None,
+        "saving": None,
+        "certainty": None,
+        "profiles": [],
+        "watch": None,
+        "cannot": [],
+        "commands": {},
+    }
+
+
+def add_derived_sections(
+    settings: RunSettings, found: Numbers, imported: ImportedTrace, last: date | None, today: Numbers | None
+) -> None:
+    """Add the sections derived from plan and policies: the saving, its certainty, what to watch."""
+    first, until = imported.first_day, imported.last_at.date()
+    if last is not None and found["board"] is not None:
+        found["saving"] = policy_comparison.saving_section(last, found, today)
+    elif found["tomorrow"] is not None:
+        found["saving"] = policy_comparison.short_trace_saving_section(found["tomorrow"], today)
+    found["certainty"] = policy_comparison.certainty_section(settings, last, found["board"])
+    found["profiles"] = limitations.latency_profiles_section(settings)
+    found["llms"] = llm_section(settings, first, until)
+    found["watch"] = next_day_plan.watch_section(settings, found["tomorrow"], first, until)

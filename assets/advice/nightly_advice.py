@@ -13,8 +13,8 @@ from fleetcast.assets.advice import (
     policy_comparison,
 )
 from fleetcast.assets.advice.current_fleet import read_recorded_fleet
+from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
-from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
