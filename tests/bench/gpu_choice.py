@@ -29,8 +29,7 @@ from fleetcast.assets.advice import (
     rule_replays,
     tomorrow_draws,
 )
-from fleetcast.assets.advice.advise import least_day_usd, plan_cheapest_kept
-from fleetcast.assets.advice.rented_gpus import Deployments
+from fleetcast.assets.advice.advise import Deployments, least_day_usd, plan_cheapest_kept
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
