@@ -47,19 +47,19 @@ def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers 
     current = today or plain
     if advised is None or current is None:
         return None
-    saving = _saving(day, current, advised, is_told=today is not None)
+    saving = _saving(day, current, advised, is_known=today is not None)
     low, high = _saving_interval(found, today)
     if low is not None and high is not None and high > low:
         saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": low > 0 or high < 0}
     return saving
 
 
-def _saving(day: date | None, current: Numbers, advised: Numbers, is_told: bool) -> Numbers:
+def _saving(day: date | None, current: Numbers, advised: Numbers, is_known: bool) -> Numbers:
     """Return what one fleet instead of another saves; both have `usd`, `gpu_hours` and `in_time_share`."""
     return {
         "day": day,
         "today": current.get("fleet", "one fleet all day, sized by the same promise"),
-        "is_told": is_told,
+        "is_told": is_known,
         "today_usd": current["usd"],
         "today_gpu_hours": current["gpu_hours"],
         "advised_usd": advised["usd"],
@@ -90,7 +90,7 @@ def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numb
     if today is None or not requests:
         return None
     met = sum(row["requests"] * row["attainment_share"] for row in rows)
-    return _saving(None, today, {**tomorrow, "in_time_share": met / requests}, is_told=True)
+    return _saving(None, today, {**tomorrow, "in_time_share": met / requests}, is_known=True)
 
 
 def certainty_section(settings: RunSettings, day: date | None, board: Numbers | None) -> Numbers:
