@@ -36,11 +36,11 @@ from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.demand.characterise import characterise_trace
-from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
-from fleetcast.assets.plans.problems import option_usd_per_hour
 from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
@@ -209,7 +209,7 @@ def compute_sections(
     if last is not None:
         deployments, planned = plan_cheapest_kept(
             choices,
-            [least_day_usd(settings_of(choice)) for choice in choices],
+            [minimum_fleet_usd(settings_of(choice)) for choice in choices],
             lambda choice: planned_sections(
                 settings_of(choice), last, next_day, request.survive, current, rented, progress
             ),
@@ -277,14 +277,6 @@ def plan_cheapest_kept(
 
     best, sections = min(planned, key=rank)
     return best, sections if best is planned[-1][0] else plan(best)
-
-
-def least_day_usd(settings: RunSettings) -> float:
-    """Return the cost of the least instances of all pools for a day."""
-    grid = settings.grid
-    usd_per_hour = [option_usd_per_hour(grid.catalogue, option.option) for option in grid.pool_options]
-    least = [row.min_instances for row in grid.pools]
-    return HOURS_OF_DAY * sum(count * usd for count, usd in zip(least, usd_per_hour, strict=True))
 
 
 def search_rented_promise(
