@@ -44,9 +44,9 @@ def impute_tiers_and_llms(
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
     substitute = as_llm or (DEFAULT_LLM if not by_name and "llm" not in mapped else None)
     distributed_tiers = int(lake.sql("reads/advice_trace.sql", trace=trace)["tiers_from_shares"][0].as_py())
-    strictest = catalogue.strictest_tier(catalogue.tiers)
     if unprofiled or (distributed_tiers and "tier" not in mapped):
-        _rewrite_days(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)
+        strictest = None if "tier" in mapped else catalogue.strictest
+        _rewrite_days(lake, trace, catalogue, unprofiled, as_llm, strictest)
     gaps = lake.sql("marts/silences.sql", trace=trace)  # a gap in the data is not zero demand
     lake.write("silences", gaps, trace=trace)
     facts = lake.sql("reads/advice_trace.sql", trace=trace).to_pylist()[0]

@@ -174,7 +174,7 @@ def _region_limitations(imported: ImportedTrace) -> Iterator[Limitation]:
 def _tier_limitations(imported: ImportedTrace, catalogue: Catalogue) -> Iterator[Limitation]:
     """Yield the limitation from missing tiers."""
     if "tier" in imported.missing_keys:
-        name = catalogue.strictest_tier(catalogue.tiers) or ""
+        name = catalogue.strictest
         yield Limitation(
             "tier",
             f"The trace does not give the tier of all requests: the others are planned as {name}, with the "

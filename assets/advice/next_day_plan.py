@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.short_trace import HourSize, require_strictest_tier
+from fleetcast.assets.advice.short_trace import HourSize
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
@@ -109,6 +109,7 @@ def sized_hours_section(
 ) -> Numbers:
     """Return the plan of a trace without history: its hours as sized, all others like the largest."""
     hours = _sized_hours(settings, sizes, deployments)
+    target = settings.catalogue.tiers[settings.catalogue.strictest].attainment_target_share
     by_hour = []
     for hour in range(HOURS_OF_DAY):
         planned = [row for row in hours if row["hour"] == hour]
@@ -122,7 +123,7 @@ def sized_hours_section(
         "method": None,
         "hours": hours,
         **_plan_totals(settings, hours, by_hour),
-        "target_share": (target := require_strictest_tier(settings).attainment_target_share),
+        "target_share": target,
         "least_in_time_share": min(size.attainment_share for size in sizes),
         "least_instances": min(size.instances for size in sizes),
         "missed_hours": sum(size.attainment_share < target for size in sizes),

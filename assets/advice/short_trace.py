@@ -24,7 +24,6 @@ from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
-from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
 
 
@@ -89,20 +88,14 @@ def rank_by_cost(
 
     `least`: of instances. `below_share`: what may lack to the strictest target.
     """
-    needed_share = require_strictest_tier(settings).attainment_target_share - below_share
+    tier = settings.catalogue.tiers[settings.catalogue.strictest]
+    needed_share = tier.attainment_target_share - below_share
     found = list[tuple[bool, float, SizedDeployment]]()
     for pool in pools:
         count, attained = size_hour(settings, SizedDeployment(pool, least), llm, hour, least)
         usd = count * pool.gpus * settings.catalogue.gpus[pool.gpu].usd_per_hour
         found.append((attained < needed_share, usd, SizedDeployment(pool, count)))
     return [sized for _, _, sized in sorted(found, key=lambda row: row[:2])]
-
-
-def require_strictest_tier(settings: RunSettings) -> Tier:
-    """Return the strictest tier of the catalogue."""
-    name = settings.catalogue.strictest_tier(settings.catalogue.tiers)
-    assert name is not None  # check_tiers guarantees it
-    return settings.catalogue.tiers[name]
 
 
 def size_hours(
@@ -139,7 +132,7 @@ def size_hour(
 
     If none attains it, these are the fewest of those that attain most.
     """
-    tier, attained = require_strictest_tier(settings), dict[int, float]()
+    tier, attained = settings.catalogue.tiers[settings.catalogue.strictest], dict[int, float]()
     fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
     config = replace(settings.config, fleet=fleet)
     llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)

@@ -87,8 +87,7 @@ class LevelBench:
             if by in (LEVELS_BY_TIER, LEVELS_BY_APP):
                 needs = needs_of_tiers(tiers, trace.tier)
             else:
-                strictest = self.endpoint.settings.catalogue.strictest_tier(tiers)
-                target = tiers[strictest or next(iter(tiers))].attainment_target_share
+                target = tiers[self.endpoint.settings.catalogue.strictest].attainment_target_share
                 needs = draw_needs(by, trace.arrival_s.size, self.seed, self.ends_s, target)
             self.needs_by_way[by] = EndpointNeeds(by, needs, self.idle_shares(needs))
         return self.needs_by_way[by]

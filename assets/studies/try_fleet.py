@@ -226,7 +226,7 @@ def read_file_requests(
         "order by arrived_at, request_id"
     ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
     is_distributed = rows.pop("is_distributed").to_numpy(bool)
-    mapping, strictest, note = mapping_file(path), catalogue.strictest_tier(catalogue.tiers), ""
+    mapping, strictest, note = mapping_file(path), catalogue.strictest, ""
     is_mapped = mapping.is_file() and "tier" in read_toml(mapping)
     if is_distributed.any() and not is_mapped:
         rows.loc[is_distributed, "tier"] = strictest
