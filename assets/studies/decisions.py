@@ -60,8 +60,7 @@ def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Ta
     search = KnobSearch((*settings.config.forecast.methods, TRUTH), target)
     search.run(list(search.knob_trials), replay_round)
     write_trials(settings, "decide", day, pa.concat_tables(tables))
-    query = "select * from decisions where trace = $trace and day = $day"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("decisions", day)
 
 
 def knob_trial_point(rows: pa.Table, share: float, tier: str) -> TargetTrial:

@@ -68,8 +68,7 @@ def try_planners(
         resample = search.search_resample(settings, first, draw)
         rows += [table for name, twin in chosen for table in resample.rows(name, twin)]
     write_trials(settings, "board", day, pa.concat_tables(rows))
-    query = "from planner_trials where trace = $trace and day = $day"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("planner_trials", day)
 
 
 def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:
