@@ -103,7 +103,7 @@ def compare_on_unseen_days(
     chosen = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *added)))
     prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
     tune_and_score(with_policies(settings, chosen), period, prepared, progress)
-    return read_unseen_board(settings)
+    return settings.lake.sql(UNSEEN_BOARD_SQL, trace=settings.trace)
 
 
 def with_crossed_policies(
@@ -136,20 +136,11 @@ def tune_and_score(settings: RunSettings, period: BoardPeriod, prepared: Lake, p
     score_on_unseen_days(settings, period, prepared, search, progress)
 
 
-def read_unseen_board(settings: RunSettings) -> pa.Table:
-    """Return the board of the trace: ranked policies first, the cheapest on top."""
-    return settings.lake.sql(UNSEEN_BOARD_SQL, trace=settings.trace)
-
-
 class TunedPolicy(NamedTuple):
     """The trials of a policy on the known days; each counts by what its worst tier attains with a margin."""
 
     readings: list[Reading]
     trials: list[ReadingTrial]
-
-    def next_trial(self, budget: int) -> tuple[int, float] | None:
-        """Return reading and factor of the next trial."""
-        return next_trial(self.trials, len(self.readings), budget)
 
     @property
     def best(self) -> ReadingTrial:
@@ -167,7 +158,9 @@ def tune_on_known_days(
         boards = [BoardDay(scratch, day, progress) for day in period.known]
         for number in range(1, period.trials + 1):
             points = {
-                name: point for name, tuned in search.items() if (point := tuned.next_trial(period.trials))
+                name: point
+                for name, tuned in search.items()
+                if (point := next_trial(tuned.trials, len(tuned.readings), period.trials))
             }
             if not points:
                 break
