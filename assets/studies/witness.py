@@ -19,7 +19,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight, run_parallel
-from fleetcast.assets.replays.replay_workloads import ReplayWorkload, read_workload
+from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.studies.experiment import Variant
 from fleetcast.assets.studies.latency_error import profile_errors
 from fleetcast.assets.studies.measured_latencies import (
@@ -110,43 +110,33 @@ def largest_drifts(settings: RunSettings, day: date) -> dict[str, float]:
 def _replay_probes(
     settings: RunSettings, day: date, by_engines: bool, progress: Progress
 ) -> list[pd.DataFrame]:
-    """Replay the day with the profiles and with each probe; return the times of its requests.
+    """Replay the day with the profiles and with each probe; return llm, region and times of its requests.
 
     By engine, they are without what is spent outside of it.
     """
     targets, workload = read_ran_targets(settings, day), read_workload(settings, day)
-    errors = profile_errors(settings)
+    world, trace = settings.catalogue, workload.trace
+    profiles = [error.profile for error in profile_errors(settings)]
+    has_plans = day in settings.lake.days("plans", settings.trace)
 
     def replay_probe(factors: tuple[float, float]) -> pd.DataFrame:
-        world, scaled = settings.catalogue, {}
-        for error in errors:
-            scaled[error.profile] = scale_profile(world, error.profile, *factors)
-        probed = replace(
-            settings, catalogue=replace(world, latency=tuple(scaled.get(p, p) for p in world.latency))
+        scaled = {profile: scale_profile(world, profile, *factors) for profile in profiles}
+        latency = tuple(scaled.get(profile, profile) for profile in world.latency)
+        probed = replace(settings, catalogue=replace(world, latency=latency))
+        trial = fixed_fleet_trial(Variant("ran", probed, day, FOLLOW_POLICY), targets, has_plans)
+        outcome = replay_trace(trace, trial.fleet, trial.schedule, trial.rules, DAY_S)
+        away_s = outcome.network_s if by_engines else 0.0
+        ttft_s, e2e_s = (at - trace.arrival_s - away_s for at in (outcome.first_token_s, outcome.finish_s))
+        return pd.DataFrame(
+            {
+                **{name: workload.requests[name].to_pandas() for name in ("llm", "region")},
+                **{"arrival_s": trace.arrival_s, "ttft_s": ttft_s, "e2e_s": e2e_s},
+                "tpot_s": tpot_s(ttft_s, e2e_s, trace.output_tokens),
+            }
         )
-        return _replay(probed, day, targets, workload, by_engines)
 
     with progress.replay_bar(f"witness {day}", 0):
         return run_parallel(replay_probe, PHASE_PROBES)
-
-
-def _replay(
-    settings: RunSettings, day: date, targets: Floats, workload: ReplayWorkload, by_engines: bool
-) -> pd.DataFrame:
-    """Replay a workload on instances by hour, (24, pools); return llm, region and times of each request."""
-    has_plans = day in settings.lake.days("plans", settings.trace)
-    trial = fixed_fleet_trial(Variant("ran", settings, day, FOLLOW_POLICY), targets, has_plans)
-    trace = workload.trace
-    outcome = replay_trace(trace, trial.fleet, trial.schedule, trial.rules, DAY_S)
-    away_s = outcome.network_s if by_engines else 0.0
-    ttft_s, e2e_s = (at - trace.arrival_s - away_s for at in (outcome.first_token_s, outcome.finish_s))
-    return pd.DataFrame(
-        {
-            **{name: workload.requests[name].to_pandas() for name in ("llm", "region")},
-            **{"arrival_s": trace.arrival_s, "ttft_s": ttft_s, "e2e_s": e2e_s},
-            "tpot_s": tpot_s(ttft_s, e2e_s, trace.output_tokens),
-        }
-    )
 
 
 def _replayed_times(replayed: pd.DataFrame, engines: Engines, day: date) -> dict[str, ReplayedTimes]:
@@ -210,15 +200,14 @@ def _result_columns(day: date, result: PartDrift, drift: NightDrift) -> dict[str
 
 
 def name_profiles(errors: Sequence[ProfileError]) -> str:
-    """Return the names of the profiles of an llm, which a night is compared with."""
-    return "; ".join(_profile_name(error) for error in errors)
-
-
-def _profile_name(error: ProfileError) -> str:
-    """Return a profile's GPU and source with a digest of its seconds, which differs for another fit."""
-    profile = error.profile
-    seconds = (*profile.prefill_s, *profile.decode_s, profile.decode_per_kv_token_s)
-    return f"{profile.tensor_parallel} x {profile.gpu}, {error.kind} {zlib.crc32(repr(seconds).encode()):08x}"
+    """Return GPU and source of an llm's profiles, with digests of their seconds: another fit has another."""
+    names = []
+    for error in errors:
+        profile = error.profile
+        seconds = (*profile.prefill_s, *profile.decode_s, profile.decode_per_kv_token_s)
+        digest = zlib.crc32(repr(seconds).encode())
+        names.append(f"{profile.tensor_parallel} x {profile.gpu}, {error.kind} {digest:08x}")
+    return "; ".join(names)
 
 
 def _log_hits(cached: pd.DataFrame, engines: Engines) -> Floats:
