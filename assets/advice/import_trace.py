@@ -22,6 +22,7 @@ from fleetcast.assets.lake.file_digests import DIGESTS_FOLDER
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.experiment import share_tables
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.assets.traces.landing_folder import write_columns
 from fleetcast.assets.traces.prometheus_answers import is_metrics_folder
@@ -183,12 +184,8 @@ def copy_landed_trace(
     lake = Lake(folder / "lake")
     for day in days:
         if day >= days[-1] - timedelta(days=MAX_DAYS_READ):
-            for table in ("requests", "ran_fleets"):
-                for path in source.files(table, trace=trace, day=day):
-                    _copy_bytes(path.read_bytes(), lake.path(table, path.stem, trace=trace, day=day))
-    for table in COPIED_TABLES:
-        for path in source.files(table, trace=trace):
-            _copy_bytes(path.read_bytes(), lake.path(table, path.stem, trace=trace))
+            share_tables(source, lake, ("requests", "ran_fleets"), trace=trace, day=day)
+    share_tables(source, lake, COPIED_TABLES, trace=trace)
     ingests = lake.sql("select format, columns from ingests where trace = $trace", trace=trace).to_pylist()
     formats = sorted({row["format"] for row in ingests})
     mapped = frozenset({"region", "llm", "tier"})  # all of them were mapped at landing
@@ -220,11 +217,6 @@ def _keys_formats_lack(formats: Sequence[str], columns: str) -> list[str]:
         key for key in ("region", "llm") if not any(re.search(rf"\bas {key}\b", text) for text in texts)
     ]
     return ["region", *lacking] if columns and "region = " not in columns else lacking
-
-
-def _copy_bytes(content: bytes, target: LakePath) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content)
 
 
 def _write_mapping(
