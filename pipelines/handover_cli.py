@@ -182,7 +182,7 @@ def _export_plan(
         rows = read_plan_rows(settings, day, policy, region)
     else:
         rows = read_held_plan(settings, day, policy, region, datetime.now(UTC))
-    show_note(describe_region_exports(rows))
+    show_note(describe_region_exports(settings, rows))
     text = CLUSTER_FORMATS[format_.value](settings, rows, options)
     if not text:
         show_note(describe_empty_export(rows, options))

@@ -12,6 +12,7 @@ from fleetcast.models.traffic.synthetic_days import office_day, office_rate, til
 from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass
 from fleetcast.models.world.traffic_config import BurstConfig, TiledTraffic
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
@@ -148,6 +149,12 @@ def test_broken_parameters_are_refused(change, message):
         dataclasses.replace(OFFICE.tiers["iw_fast"], **change)
 
 
+def test_a_broken_rule_between_fields_names_the_file_and_its_table():
+    table = {"template": "mine", "requests_share": 1.0, "by_hour_of_week": [1.0] * 3}
+    with pytest.raises(ConfigError, match=r"^mine\.toml trace tiled: by_hour_of_week has 3 figures"):
+        build_dataclass(TiledTraffic, table, "mine.toml trace tiled")
+
+
 def template(arrived_us: list[int]) -> DayColumns:
     """A trace whose input tokens are the row numbers, so that a tiled request shows its origin."""
     rows = np.arange(len(arrived_us))
@@ -184,7 +191,7 @@ def test_tiling_keeps_the_place_in_the_hour_and_the_hours_of_the_weeks(
 
 
 def test_a_template_without_requests_is_refused():
-    with pytest.raises(ValueError, match="template has no request"):
+    with pytest.raises(ValueError, match="template of the trace has no requests"):
         tile_day(template([]), TiledTraffic("t", 1.0, (1.0,) * 168), date(2024, 1, 1), 3)
     with pytest.raises(ValueError, match="by_hour_of_week has 24 figures, needs 168 for each week"):
         TiledTraffic("t", 1.0, (1.0,) * 24)

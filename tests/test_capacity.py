@@ -11,7 +11,7 @@ from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
+from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s, measure_idle_share
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import Region
 from fleetcast.models.world.config import RunConfig
@@ -213,3 +213,12 @@ def test_prefill_and_decode_are_measured_separately() -> None:
     assert part(prefill, decode, longer) == pytest.approx(part(prefill, decode), rel=0.02)
     assert part(decode, prefill) > 1.1 * capacity()
     assert part(decode, prefill, longer) < 0.5 * part(decode, prefill)
+
+
+def test_alone_on_an_instance_the_prompts_that_are_short_enough_are_in_time() -> None:
+    profile = CATALOGUE.profile(LLM, GPU, 2)
+    prefill_s = np.interp(MIX[0], profile.prefill_tokens, profile.prefill_s)
+    for slo_s in (0.05, 0.15, 0.2, 0.5):
+        tier = dataclasses.replace(CATALOGUE.tiers["iw_fast"], ttft_slo_s=slo_s)
+        share = measure_idle_share(LLM, Deployment(GPU, 2), CATALOGUE, CONFIG, tier, *MIX)
+        assert share == pytest.approx(np.mean(prefill_s <= slo_s), abs=0.012)  # of 20,000 draws

@@ -261,7 +261,7 @@ def test_gpus_rents_engines_of_answers_in_addition_to_its_own_options(
         fleet = f'engines = ["answer.json"]\nquality_floor = "{floor}"'
         settings = settings_of(tmp_path, fleet)
         tier = settings.catalogue.tiers["iw_fast"]
-        mix = RequestMix(np.full(9, 1000, np.int32), np.full(9, 200, np.int32), None, 1.0, ("iw_fast",))
+        mix = RequestMix(np.full(9, 1000, np.int32), np.full(9, 200, np.int32), None)
         scenario = rent_query.RentScenario(
             settings.catalogue, settings.config, tier, "iw_fast", mix, MeanRequest(1000.0, 200.0), 100.0
         )

@@ -120,9 +120,9 @@ def test_early_boots_cost_their_gpu_hours(planned: RunSettings) -> None:
 
 def test_a_plan_that_relies_on_other_regions_says_so(planned: RunSettings) -> None:
     rows = read_plan_rows(planned, DAY, "day_ahead", "east")
-    assert describe_region_exports(rows) == ""
+    assert describe_region_exports(planned, rows) == ""
     sent = [{**row, "demand_tokens_per_s": 150.0 * row["instances"]} for row in rows if row["instances"] > 4]
-    line = describe_region_exports([*sent, *(row for row in rows if row["instances"] <= 4)])
+    line = describe_region_exports(planned, [*sent, *(row for row in rows if row["instances"] <= 4)])
     assert line.startswith("flows    4 hours serve less than the demand of east: ")
 
 

@@ -294,6 +294,20 @@ def test_an_unreachable_server_is_reported_in_one_line(
             fetch_metrics_folder(address, "mine", 1, None, 60, "", tmp_path, Progress())
 
 
+def test_an_answer_of_one_instant_is_no_history(tmp_path: Path) -> None:
+    """A gateway that runs the query of a range as one of an instant answers a vector."""
+    sample = {"metric": {"__name__": "vllm:prompt_tokens_total"}, "value": [UNTIL.timestamp(), "1"]}
+    names = {"status": "success", "data": ["vllm:prompt_tokens_total"]}
+    instant = {"status": "success", "data": {"resultType": "vector", "result": [sample]}}
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        return 200, {}, json.dumps(names if "label" in path else instant).encode()
+
+    with served(answer) as url, pytest.raises(IngestError, match="prompt_tokens_total with no matrix"):
+        fetch_metrics_folder(url, "mine", 1, UNTIL, 60, "", tmp_path, Progress())
+    assert not list(tmp_path.rglob("*.json.gz"))
+
+
 def test_a_download_resumes_and_halves_too_large_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

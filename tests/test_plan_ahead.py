@@ -1,6 +1,7 @@
 """The plan of the next day right after a file has landed, and the message where nothing has landed."""
 
 import dataclasses
+import warnings
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from small import by_size
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans import day_ahead, measured_capacity
+from fleetcast.assets.plans import day_ahead, measured_capacity, plans
+from fleetcast.models.world.toml_dataclasses import ConfigWarning
 
 LAST = date(2025, 7, 3)
 
@@ -75,3 +77,40 @@ def test_where_nothing_has_landed_the_next_command_is_named(settings):
     land_minutes(settings, "other")
     with pytest.raises(LakeError, match=r"Landed is other: .* fleetcast plan ahead --config FILE\.$"):
         day_ahead.next_plan_day(settings)
+
+
+def test_targets_that_no_number_of_instances_keeps_are_named_before_the_plan(settings, monkeypatch):
+    """Of iw_fast, every second prompt is too long for its target; iw_normal has longer ones, all in time."""
+    minutes = range(1440 * DAYS)
+    tiers = [("iw_fast", "iw_normal", "iw_fast", "niw")[n % 4] for n in minutes]
+    tokens = [(100, 4000, 2000, 9000)[n % 4] for n in minutes]
+    columns = {"tier": tiers, "input_tokens": tokens, "output_tokens": 9}
+    land(settings, [60 * n for n in minutes], llm="llama2-70b", **columns)
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0])
+    day = LAST + timedelta(days=1)
+    tiers = settings.catalogue.tiers
+
+    def with_ttft_slos(iw_fast_s: float, iw_normal_s: float) -> RunSettings:
+        slos_s = {"iw_fast": iw_fast_s, "iw_normal": iw_normal_s}
+        aimed = {name: dataclasses.replace(tiers[name], ttft_slo_s=slo_s) for name, slo_s in slos_s.items()}
+        catalogue = dataclasses.replace(settings.catalogue, tiers=tiers | aimed)
+        return dataclasses.replace(settings, catalogue=catalogue)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConfigWarning)
+        day_ahead.plan_ahead(with_ttft_slos(10.0, 10.0), day, Progress())
+    half = r"llama2-70b on 2 x h100-80gb serves only (49|50) % of the iw_fast requests in time"
+    none = "llama2-70b .* only 0 % of the iw_normal requests .* the target is 95 %"
+    for line, slos_s in ((half, (0.1, 10.0)), (none, (10.0, 0.1))):
+        with pytest.warns(ConfigWarning, match=line) as heard:
+            day_ahead.plan_ahead(with_ttft_slos(*slos_s), day, Progress())
+        assert [each.category for each in heard].count(ConfigWarning) == 1
+    # A night has the same line, before it needs a forecast.
+    with pytest.warns(ConfigWarning, match=half), pytest.raises(ValueError, match="Forecast the day again"):
+        plans.plan_day(with_ttft_slos(0.1, 10.0), LAST, Progress())
+
+
+def test_a_day_that_is_not_there_is_made_with_the_same_config(settings):
+    remedy = rf"It has no day at all\. Make it with fleetcast nightly --config {settings.config.file}, or"
+    with pytest.raises(LakeError, match=remedy):
+        settings.require_day("plans", LAST)

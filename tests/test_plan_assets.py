@@ -335,8 +335,8 @@ def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
     usd, local_usd = (sum(table["usd"].to_pylist()) for table in tables)
     assert lines == [f"2025-07-04: {local_usd:,.0f} USD, and {usd:,.0f} USD if regions served each other"]
     rows, local_rows = ([row | {"region": row["served_region"]} for row in t.to_pylist()] for t in tables)
-    assert describe_region_exports(rows).startswith("flows    ")
-    assert describe_region_exports(local_rows) == ""
+    assert describe_region_exports(planned, rows).startswith("flows    ")
+    assert describe_region_exports(planned, local_rows) == ""
     assert usd < local_usd
 
 

@@ -15,7 +15,6 @@ from fleetcast.assets.advice import (
 from fleetcast.assets.advice.current_fleet import read_recorded_fleet
 from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.models.aliases import Numbers
@@ -29,7 +28,7 @@ def advise_nightly_run(
     `out`: the folder of the page if it is not that of the day's figures. No promise is made.
     LakeError without the day's scorecard. If the next day cannot be planned, the page states the reason.
     """
-    require_day(settings.lake, "scorecard", settings.trace, day)
+    settings.require_day("scorecard", day)
     imported, next_day = read_config_trace(settings, day), day + timedelta(days=1)
     sections = empty_sections(imported)
     table = "plans" if next_day in settings.lake.days("plans", settings.trace) else "day_ahead_plans"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fleetcast.assets.demand import demand
-from fleetcast.assets.lake.lake_preconditions import require_day, require_unlanded
+from fleetcast.assets.lake.lake_preconditions import require_unlanded
 from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, midnight, run_parallel
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.store import LakePath, removal_command
@@ -92,7 +92,7 @@ def require_day_demand(settings: RunSettings, day: date) -> None:
         weeks = range(1, (day - known[0]).days // 7 + 1)
         if day < known[-1] or (weeks and not any(day - timedelta(weeks=n) in known for n in weeks)):
             return
-    require_day(settings.lake, "demand", settings.trace, day)
+    settings.require_day("demand", day)
 
 
 def unknown_history_sentence(settings: RunSettings, day: date) -> str:

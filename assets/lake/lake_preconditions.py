@@ -13,11 +13,14 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.toml_dataclasses import suggest_name
 
 
-def require_day(lake: Lake, table: str, trace: str, day: date) -> None:
-    """Raise a LakeError if the lake does not have a day of a table; it names the days that there are."""
+def require_day(lake: Lake, table: str, trace: str, day: date, nightly: str = "fleetcast nightly") -> None:
+    """Raise a LakeError if the lake does not have a day of a table; it names the days that there are.
+
+    `nightly` is the command that makes days of the trace.
+    """
     if day not in lake.days(table, trace):
         raise LakeError(
-            f"The trace {trace!r} has no {table} on {day}. {describe_known_days(lake, table, trace)}"
+            f"The trace {trace!r} has no {table} on {day}. {describe_known_days(lake, table, trace, nightly)}"
         )
 
 
@@ -28,15 +31,13 @@ def known_days(lake: Lake, table: str, trace: str) -> list[date]:
     raise LakeError(f"The trace {trace!r} has no {table}. {describe_known_days(lake, table, trace)}")
 
 
-def describe_known_days(lake: Lake, table: str, trace: str) -> str:
+def describe_known_days(lake: Lake, table: str, trace: str, nightly: str = "fleetcast nightly") -> str:
     """Describe which days of a table the lake has, and what to do for another day."""
     days = lake.days(table, trace)
     if not days:
         traces = lake.traces(table)
         known = f" {suggest_name(trace, traces)}" if traces else ""
-        return (
-            f"It has no day at all.{known} Make it with fleetcast nightly, or put its file into data/landing."
-        )
+        return f"It has no day at all.{known} Make it with {nightly}, or put its file into data/landing."
     gaps = (days[-1] - days[0]).days + 1 - len(days)
     missing = f", {gaps} of them missing" if gaps else ""
     return f"It has {days[0]} to {days[-1]}{missing}. Choose one of these, or land or make the missing one."

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.environment_variables import CONFIG_VARIABLE, DEFAULT_CONFIG
+from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.process_resources import usable_cores
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
@@ -91,6 +92,10 @@ class RunSettings:
         """Return the rows of a table or mart of the trace on a day, ordered by these columns."""
         query = f"from {table} where trace = $trace and day = $day order by {order}"
         return self.lake.sql(query, trace=self.trace, day=day)
+
+    def require_day(self, table: str, day: date) -> None:
+        """Raise a LakeError if the lake does not have this day of a table of the trace."""
+        require_day(self.lake, table, self.trace, day, self.command("nightly"))
 
     def history(self, day: date) -> list[date]:
         """Return the days before `day` that a forecast may use, oldest first; none is before the trace."""

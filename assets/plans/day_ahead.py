@@ -21,6 +21,7 @@ from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.plans import measured_capacity
+from fleetcast.assets.plans.idle_targets import warn_of_missed_idle_targets
 from fleetcast.assets.plans.plan_loads import day_ahead_load
 from fleetcast.assets.plans.plan_tables import plan_table
 from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
@@ -72,6 +73,7 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: b
             f"{day} has been planned for every policy already. "
             f"See it: {settings.command(f'plan show --policy {DAY_AHEAD_POLICY} --date {day}')}"
         )
+    warn_of_missed_idle_targets(settings, day)
     origin_day = forecast_plan_day(settings, day, progress)
     capacities = measured_capacity.measure_capacities(settings, day, progress)
     template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Row
 
 
-def describe_region_exports(rows: Sequence[Row]) -> str:
+def describe_region_exports(settings: RunSettings, rows: Sequence[Row]) -> str:
     """Return one line about the hours in which regions serve less than their own demand; "" for none.
 
     `rows` are in order of region and llm. An endpoint's demand is that of its hour's largest window.
@@ -30,5 +31,5 @@ def describe_region_exports(rows: Sequence[Row]) -> str:
     regions = ", ".join(dict.fromkeys(row["region"] for row in ordered))
     return (
         f"flows    {len(hours)} hours serve less than the demand of {regions}: {100 * sent / demanded:.2g} % "
-        "of it goes to other regions, by your gateway. Without: fleetcast plan ahead --local"
+        f"of it goes to other regions, by your gateway. Without: {settings.command('plan ahead --local')}"
     )

@@ -27,7 +27,12 @@ class RequestMix(NamedTuple):
     output_tokens: MixTokens
     cached_tokens: MixTokens | None  # input tokens that come from the prefix cache; None without one
     prompt_token_ratio: float = 1.0  # mean input tokens of the users' prompts, over the mean of input_tokens
-    tiers: tuple[str, ...] = ()  # tiers of these requests
+    tier_names: NDArray[np.object_] | None = None  # tier of each request; None: all are of the strictest
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """Return the tiers of these requests, by name."""
+        return () if self.tier_names is None else tuple(sorted(set(self.tier_names)))
 
 
 def token_mixes(settings: RunSettings, day: date) -> dict[str, RequestMix]:
@@ -60,7 +65,7 @@ def token_mixes(settings: RunSettings, day: date) -> dict[str, RequestMix]:
         prompts = [requested[name]["input_tokens"].mean() * count for name, count in counts.items()]
         ratio = sum(prompts) / sum(counts.values()) / inputs.mean() if parts and inputs.any() else 1.0
         has_cache = settings.config.fleet.prefix != "none"
-        tiers = tuple(sorted(set(mix["tier"])))
+        tiers = mix["tier"].to_numpy()
         mixes[llm] = RequestMix(inputs, outputs, cached if has_cache else None, float(ratio), tiers)
     return mixes
 

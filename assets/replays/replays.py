@@ -7,7 +7,6 @@ from threading import Event, Lock
 
 import numpy as np
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings, Step, run_parallel
 from fleetcast.assets.plans.nightly_quality import apply_quality_plan
 from fleetcast.assets.replays.closed_loop import replay_closed_loop
@@ -81,7 +80,7 @@ def replay_unit_days(
     each.
     """
     for day in days:
-        require_day(settings.lake, "plans", settings.trace, day)
+        settings.require_day("plans", day)
     run = ReplayRun(settings, days, unit)
     with progress.bar(f"replay {day_range_text(days)}", run.total) as done:
         counter = EndedRequestCounter(done)

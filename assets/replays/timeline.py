@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.models.world.model_rows import file_stem
@@ -34,7 +33,7 @@ def write_timeline(
     require_known(llm, settings.catalogue.llms, "llm", "--llm")
     require_known(region, settings.catalogue.regions, "region", "--region")
     require_known(policy, settings.config.rules, "policy", "--policy")
-    require_day(settings.lake, "outcomes", settings.trace, day)
+    settings.require_day("outcomes", day)
     if not settings.lake.files("outcomes", trace=settings.trace, day=day, policy=policy):
         raise ValueError(
             f"{policy} was not replayed on {day}. Replay it: "

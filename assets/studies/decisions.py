@@ -13,7 +13,6 @@ from datetime import date
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad, day_loads, read_forecast_windows
@@ -43,7 +42,7 @@ def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Ta
     LakeError without forecasts or plans of the day, ValueError without an interactive request on it.
     """
     for table in ("forecasts", "plans"):
-        require_day(settings.lake, table, settings.trace, day)
+        settings.require_day(table, day)
     tier = compared_tier(settings, day)
     target = settings.catalogue.tiers[tier].attainment_target_share
     plan_trial = make_trial_planner(settings, day, tier, progress)

@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.learned_shares import with_learned_shares
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.store import LakePath
@@ -108,7 +107,7 @@ def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "fleetcast error")
-    require_day(settings.lake, "outcomes", settings.trace, day)
+    settings.require_day("outcomes", day)
     require_same_config(with_learned_shares(settings, day), day)
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.replays.fleet_hours import MOVE_COLUMNS
@@ -74,7 +73,7 @@ def read_endpoint(
     ):
         if name is not None:
             require_known(name, known, kind, f"--{kind}")
-    require_day(settings.lake, "requests", settings.trace, day)
+    settings.require_day("requests", day)
     where = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
     busiest = settings.lake.sql("reads/busiest_endpoint.sql", **where).to_pylist()
     if not busiest:

@@ -14,7 +14,6 @@ from datetime import date, timedelta
 
 import pyarrow as pa
 
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.experiment import scratch_lake, write_trials
 from fleetcast.assets.studies.planner_search import PlannerSearch
@@ -43,7 +42,7 @@ def try_planners(
     """
     if not 0 <= draws <= MAX_DRAWS:
         raise ValueError(f"{draws} draws of a day's requests: take 0 to {MAX_DRAWS}; each takes minutes.")
-    require_day(settings.lake, "plans", settings.trace, day)
+    settings.require_day("plans", day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
         if settings.config.rules[name].plan == "standing":

@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.plans.plan_export import require_planned_policy
 from fleetcast.assets.replays.policy_inputs import (
@@ -39,7 +38,7 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     LakeError without the fleet that ran or the day's plans, ValueError without advice of the policy.
     """
     require_planned_policy(settings, policy, "grade")
-    require_day(settings.lake, "plans", settings.trace, day)
+    settings.require_day("plans", day)
     advised = settings.lake.sql(ADVICE, trace=settings.trace, day=day, policy=policy).to_pandas()
     if advised.empty:
         raise ValueError(

@@ -17,7 +17,6 @@ import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight, run_parallel
 from fleetcast.assets.replays.replay_workloads import read_workload
@@ -142,7 +141,7 @@ def witness_day(settings: RunSettings, day: date, progress: Progress) -> pa.Tabl
 
     LakeError without the day's requests, measured latencies or the fleet that ran; ValueError for cascades.
     """
-    require_day(settings.lake, "requests", settings.trace, day)
+    settings.require_day("requests", day)
     if settings.config.replay.cascades:
         raise ValueError(
             f"{settings.config.file.name} has [replay.cascades]: a request has answers of several llms, its "

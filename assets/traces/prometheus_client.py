@@ -111,7 +111,8 @@ class PrometheusClient:
                 *self.query_range(name, where, first, middle, step),
                 *self.query_range(name, where, middle, last, step),
             ]
-        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+        is_matrix = isinstance(data, dict) and data.get("resultType") == "matrix"
+        if not is_matrix or not isinstance(data.get("result"), list):
             raise IngestError(f"{self.url} answers {name} with no matrix. Is it a Prometheus server?")
         return list(data["result"])
 

@@ -30,7 +30,6 @@ from fleetcast.models.world.traffic_config import (
     OfficeTraffic,
     TierTraffic,
     TiledTraffic,
-    require_traffic,
 )
 
 # A day's level holds from minute 180 to 180 minutes before its end, then blends into the next day's.
@@ -170,7 +169,8 @@ def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -
         The template has no requests.
     """
     rows = template.arrived_us.size
-    require_traffic(rows > 0, "the template has no requests; land its file first")
+    if not rows:
+        raise ValueError("The template of the trace has no requests. Land its file: fleetcast ingest.")
     rng = random_stream(seed, day, "tile")
     elapsed = template.arrived_us - template.arrived_us.min()
     span = max(int(elapsed.max()), 1)

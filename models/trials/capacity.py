@@ -73,7 +73,47 @@ def measure_capacity_tokens_per_s(
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
     sample = sample_requests(input_tokens, output_tokens, cached_tokens)
-    prefix = "none" if cached_tokens is None else "given"
+    trial, count, role = make_trial(llm, deployment, catalogue, config, sample, partner, instances)
+    throughput = throughput_tokens_per_s(trial, llm, role)
+    if config.plan.capacity == "throughput":
+        return throughput / count
+    within_slo = max_rate_within_slo(trial, llm, deployment, role, catalogue)
+    within_slo *= float(sample.input_tokens.mean())
+    # First tokens may be in time while batches grow without end.
+    return min(within_slo, throughput) / count
+
+
+def measure_idle_share(
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: RunConfig,
+    tier: Tier,
+    input_tokens: npt.NDArray[np.int32],
+    output_tokens: npt.NDArray[np.int32],
+    partner: Deployment | None = None,
+    cached_tokens: npt.NDArray[np.int32] | None = None,
+) -> float:
+    """Measure the share of requests, shape (n,), in time for a tier where each is alone on the instance.
+
+    No number of instances serves more of them in time. Requests are sampled as for the capacity.
+    """
+    sample = sample_requests(input_tokens, output_tokens, cached_tokens)
+    trial, _, role = make_trial(llm, deployment, catalogue, config, sample, partner, instances=1)
+    return trial.attained_share(IDLE_PER_S, role_targets(role, tier))
+
+
+def make_trial(
+    llm: str,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: RunConfig,
+    sample: TraceArrays,
+    partner: Deployment | None,
+    instances: int,
+) -> tuple["LoadTrial", int, str]:
+    """Return a trial, its number of instances or teams, and the phases that it measures, a role."""
+    prefix = "given" if sample.cached_tokens.size else "none"
     config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=prefix))
     if partner is not None and deployment.team:
         count, role = trial_team_count(deployment.team + partner.team), "whole"
@@ -82,14 +122,7 @@ def measure_capacity_tokens_per_s(
     else:
         count, role = instances, deployment.role
         fleet = trial_fleet(llm, deployment, catalogue, config, instances, partner)
-    trial = LoadTrial(sample, fleet, trial_rules(llm, catalogue, config))
-    throughput = throughput_tokens_per_s(trial, llm, role)
-    if config.plan.capacity == "throughput":
-        return throughput / count
-    within_slo = max_rate_within_slo(trial, llm, deployment, role, catalogue)
-    within_slo *= float(sample.input_tokens.mean())
-    # First tokens may be in time while batches grow without end.
-    return min(within_slo, throughput) / count
+    return LoadTrial(sample, fleet, trial_rules(llm, catalogue, config)), count, role
 
 
 def goodput_per_s(
@@ -160,6 +193,12 @@ class LoadTrial(NamedTuple):
         schedule = Schedule(np.diff(self.fleet.slots), hour_s=until_s)
         return trace, replay_trace(trace, self.fleet, schedule, self.rules, until_s)
 
+    def attained_share(self, requests_per_s: float, tier: Tier) -> float:
+        """Return the share of requests that meet the tier's targets at this rate."""
+        trace, outcome = self.replay_at_rate(requests_per_s)
+        ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
+        return float(np.mean(is_tier_slo_met(tier, ttft_s, e2e_s, trace.output_tokens)))
+
 
 def max_rate_within_slo(
     trial: LoadTrial, llm: str, deployment: Deployment, role: str, catalogue: Catalogue
@@ -188,22 +227,16 @@ def max_rate_for_tier(
 
     The search begins at `near_per_s`. It ends near FLOOD_PER_S where even all requests at once are in time.
     """
-
-    def attained_share(requests_per_s: float) -> float:
-        trace, outcome = trial.replay_at_rate(requests_per_s)
-        ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-        return float(np.mean(is_tier_slo_met(tier, ttft_s, e2e_s, trace.output_tokens)))
-
-    idle_share = attained_share(IDLE_PER_S)
+    idle_share = trial.attained_share(IDLE_PER_S, tier)
     if idle_share == 0:
         return None
     target_share = tier.attainment_target_share * idle_share
     low, high = IDLE_PER_S, near_per_s
-    while high < FLOOD_PER_S and attained_share(high) >= target_share:
+    while high < FLOOD_PER_S and trial.attained_share(high, tier) >= target_share:
         low, high = high, 2 * high
     for _ in range(halvings):
         middle = (low + high) / 2
-        low, high = (middle, high) if attained_share(middle) >= target_share else (low, middle)
+        low, high = (middle, high) if trial.attained_share(middle, tier) >= target_share else (low, middle)
     return low
 
 

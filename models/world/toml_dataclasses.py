@@ -226,7 +226,12 @@ def build_dataclass(cls: type, values: Any, where: str) -> Any:
             built[name] = None
         elif spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
             raise ConfigError(f"{where}: the key {name!r} is missing. Add it.")
-    return cls(**built)
+    try:
+        return cls(**built)
+    except ConfigError:
+        raise
+    except ValueError as error:  # of a rule between fields
+        raise ConfigError(f"{where}: {error}") from error
 
 
 @functools.cache

@@ -21,7 +21,7 @@ MedianTokens = Annotated[float, Range(1, 10_000_000)]
 def require_traffic(holds: bool, broken: str) -> None:
     """Raise ValueError for trace parameters that break a rule."""
     if not holds:
-        raise ValueError(f"Trace parameters: {broken}. Correct the [trace] tables of the config.")
+        raise ValueError(f"{broken}. Correct it.")
 
 
 def require_shares(what: str, shares: Iterable[float]) -> None:

@@ -1,0 +1,56 @@
+"""Say before a day is planned which SLO targets no number of instances keeps."""
+
+import math
+import warnings
+from datetime import date
+
+import numpy as np
+
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans.request_mixes import RequestMix, token_mixes
+from fleetcast.models.trials.capacity import measure_idle_share
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.pool_pairing import partner_pool
+from fleetcast.models.world.toml_dataclasses import ConfigWarning
+
+
+def warn_of_missed_idle_targets(settings: RunSettings, day: date) -> None:
+    """Warn of each deployment that misses the target of a tier even where each request is alone on it.
+
+    A plan counts such a deployment as if that share were the target (models/trials/capacity.py). Llms in a
+    cascade are left out, since a target is for all its stages together.
+    """
+    cascades = settings.config.replay.cascades
+    staged = {llm for cascade in cascades.values() for llm in cascade.llms}
+    for llm, mix in token_mixes(settings, day).items():
+        for pool in () if llm in staged else settings.config.fleet.deployments[llm]:
+            for tier in set(settings.catalogue.interactive_tiers).intersection(mix.tiers):
+                warn_of_missed_idle_target(settings, llm, pool, mix, tier)
+
+
+def warn_of_missed_idle_target(
+    settings: RunSettings, llm: str, pool: Deployment, mix: RequestMix, name: str
+) -> None:
+    """Warn if too few of a tier's requests are in time where each is alone on an instance of the pool."""
+    tier, of_tier = settings.catalogue.tiers[name], np.flatnonzero(mix.tier_names == name)
+    share = measure_idle_share(
+        llm,
+        pool,
+        settings.catalogue,
+        settings.config,
+        tier,
+        mix.input_tokens[of_tier],
+        mix.output_tokens[of_tier],
+        partner_pool(settings.config.fleet, llm, pool),
+        None if mix.cached_tokens is None else mix.cached_tokens[of_tier],
+    )
+    if share < tier.attainment_target_share:
+        phase = "" if pool.role == "whole" else f" ({pool.role})"
+        warnings.warn(
+            f"{settings.config.file.name}: {llm} on {pool.gpus} x {pool.gpu}{phase} serves only "
+            f"{math.floor(100 * share)} % of the {name} requests in time even where each is alone on an "
+            f"instance; the target is {100 * tier.attainment_target_share:g} %. More instances do not mend "
+            "that: give it faster GPUs, or loosen the tier in tiers.toml.",
+            ConfigWarning,
+            stacklevel=2,
+        )
