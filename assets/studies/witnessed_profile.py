@@ -11,7 +11,7 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.studies.latency_error import profile_errors
 from fleetcast.assets.studies.witness import name_profiles
 from fleetcast.models.latency.latency_errors import ProfileError, calibrated_copy
-from fleetcast.models.trials.hours_fit import LEAST_FIT_HOURS, PHASE_METRICS, HoursFit, fit_hours
+from fleetcast.models.trials.point_fit import LEAST_FIT_HOURS, PHASE_METRICS, HoursFit, fit_hours
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 WITNESSED_SQL = "select * from witnessed where trace = $trace and day = $day and llm = $llm order by all"
