@@ -103,14 +103,7 @@ def certainty_section(settings: RunSettings, day: date | None, board: Numbers | 
         rows = settings.lake.sql(
             "reads/advice_tiers.sql", trace=settings.trace, day=day, policy=board["advised"]
         ).to_pylist()
-        tiers = [
-            {
-                "tier": row["tier"],
-                "in_time_share": row["attainment_share"],
-                "target_share": targets[row["tier"]],
-            }
-            for row in rows
-        ]
+        tiers = [row | {"target_share": targets[row["tier"]]} for row in rows]
     return {
         "forecast_hours": forecast["hours"] or 0,
         "forecast_wape_share": forecast["wape_share"],
