@@ -40,6 +40,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies.level_search import describe_endpoint_levels
 from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
@@ -221,7 +222,7 @@ def compute_sections(
         sections |= short_trace_sections(settings_of, deployments, cheapest, progress)
     settings = settings_of(deployments)
     if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
-        sections["levels"] = data_sections.levels_section(settings, last)
+        sections["levels"] = describe_endpoint_levels(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
         others = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}

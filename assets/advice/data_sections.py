@@ -12,7 +12,6 @@ from typing import Any
 from fleetcast.assets.advice import limitations, next_day_plan, policy_comparison
 from fleetcast.assets.advice.imported_trace import ImportedTrace, count_shares
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.studies.level_search import describe_endpoint_levels as level_answers
 from fleetcast.assets.studies.rent_answer import RentAnswer
 from fleetcast.assets.studies.rent_query import describe_targets
 from fleetcast.models.aliases import Numbers
@@ -122,17 +121,6 @@ def llm_section(settings: RunSettings, first: date, last: date) -> list[Numbers]
     for row in rows.to_pylist():
         counts[row["llm"]] += row["requests"]
     return [{"llm": llm, "requests_share": share} for llm, share in count_shares(counts)]
-
-
-LEVEL_TRIAL_ENDPOINTS_QUERY = """
-select distinct llm, region from level_trials where trace = $trace and day = $day order by all
-"""
-
-
-def levels_section(settings: RunSettings, day: date) -> list[str]:
-    """Return the sentences of the level trials, endpoint by endpoint."""
-    rows = settings.lake.sql(LEVEL_TRIAL_ENDPOINTS_QUERY, trace=settings.trace, day=day).to_pylist()
-    return [line for row in rows for line in level_answers(settings, day, row["llm"], row["region"])]
 
 
 # --- all of them ------------------------------------------------------------------------------------------
