@@ -194,18 +194,12 @@ def watch_section(settings: RunSettings, tomorrow: Numbers | None, first: date, 
         "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
     ).to_pylist()
     total = sum(row["input_tokens"] for row in rows) or 1.0
-    characterised = settings.lake.sql(
-        "select llm, region, dispersion from characterisation "
-        "where trace = $trace and tier = 'all' and app = 'all' and llm <> 'all' and region <> 'all'",
-        trace=settings.trace,
-    ).to_pylist()
-    dispersions = {(row["llm"], row["region"]): row["dispersion"] for row in characterised}
     endpoints = [
         {
             "llm": row["llm"],
             "region": row["region"],
             "tokens_share": row["input_tokens"] / total,
-            "dispersion": dispersions.get((row["llm"], row["region"])),
+            "dispersion": row["dispersion"],
         }
         for row in rows
     ]
