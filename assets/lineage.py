@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from fleetcast.assets.advice.advice_files import read_advice, write_advice
+from fleetcast.assets.advice.advice_page import read_advice, write_advice
 from fleetcast.assets.advice.advised_days import grade_or_explain
 from fleetcast.assets.advice.metadata import describe_advice, describe_grade
 from fleetcast.assets.advice.nightly_advice import advise_nightly_run

@@ -23,7 +23,7 @@ from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT
 
 if TYPE_CHECKING:
-    from fleetcast.assets.advice.advice_files import AdviceFiles
+    from fleetcast.assets.advice.advice_page import AdviceFiles
     from fleetcast.assets.advice.advise import AdviceRequest
     from fleetcast.assets.lake.settings import Progress
 
@@ -145,7 +145,7 @@ def advise_on_trace(
     request: "AdviceRequest", out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "AdviceFiles"]:
     """Return the advice on a trace, and the files that were written."""
-    from fleetcast.assets.advice.advice_files import write_advice
+    from fleetcast.assets.advice.advice_page import write_advice
     from fleetcast.assets.advice.advise import ADVICE_FOLDER, advise_trace
     from fleetcast.assets.advice.import_trace import trace_name
 
@@ -170,7 +170,7 @@ def advise_on_config(
     config: str, day: date | None, out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "AdviceFiles"]:
     """Return the advice on a day of a config and the files that were written; report them to Dagster."""
-    from fleetcast.assets.advice.advice_files import write_advice
+    from fleetcast.assets.advice.advice_page import write_advice
     from fleetcast.assets.advice.metadata import describe_advice
     from fleetcast.assets.advice.nightly_advice import advise_nightly_run
     from fleetcast.pipelines.runs import report_materializations

@@ -21,11 +21,10 @@ from fleetcast.pipelines.terminal import ERR, OUT, cli_errors, exit_with_message
 if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Progress
     from fleetcast.models.aliases import Floats
-    from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck
+    from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck, SeenLoad
     from fleetcast.models.trials.engine_fit import LoggedRequests
     from fleetcast.models.trials.log_replay import MeasuredEngine
     from fleetcast.models.trials.point_fit import LoadPoint
-    from fleetcast.models.trials.seen_loads import SeenLoad
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
     from fleetcast.models.world.fleet_config import Deployment
@@ -349,7 +348,7 @@ def resolve_deployment(
 def check_concurrency(engine: "MeasuredEngine", requests: "LoggedRequests") -> None:
     """Raise CalibrationError if a log has more requests at once than max_batch, that of all ranks."""
     from fleetcast.assets.studies.log_rows import CalibrationError
-    from fleetcast.models.trials.seen_loads import max_concurrency
+    from fleetcast.models.trials.engine_calibration import max_concurrency
 
     max_batch = engine.instances * engine.config.fleet.engine(engine.deployment).max_batch
     running = max_concurrency(requests)

@@ -34,13 +34,12 @@ from fleetcast.assets.advice import (
     short_trace,
     tomorrow_draws,
 )
-from fleetcast.assets.advice.advice_files import write_advice
-from fleetcast.assets.advice.advice_page import render_advice_page
+from fleetcast.assets.advice.advice_page import render_advice_page, write_advice
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
+from fleetcast.assets.advice.data_sections import empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.remedies import describe_remedy
-from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, Step, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
@@ -295,7 +294,8 @@ def test_recorded_hits_of_a_prefix_cache_are_used_and_the_page_says_so(tmp_path:
     assert both.cached_share == pytest.approx(0.7)
     assert one.cached_share is None
     lines = [
-        limitations.cache_limitations(trace) for trace in (both, one, one._replace(has_prompt_hashes=True))
+        list(limitations.cache_limitations(trace))
+        for trace in (both, one, one._replace(has_prompt_hashes=True))
     ]
     assert [len(found) for found in lines] == [1, 0, 1]
     assert lines[0][0][1].startswith("70 % of the prompt tokens were in a prefix cache")
@@ -577,7 +577,9 @@ def test_the_fewest_instances_of_an_hour(
 
     monkeypatch.setattr(short_trace, "replay_hour", replay)
     sized = advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)
-    assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
+    hour = short_trace.hour_of_rows(rows)
+    found = short_trace.size_hour(settings, sized, "llama3.1-8b", hour, 1)
+    assert found == (fewest, curve[fewest - 1])
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,12 @@ from fleetcast.models.trials import engine_fit
 from fleetcast.models.trials.engine_calibration import (
     Hypothesis,
     calibrate_profile,
+    complete_profile,
+    max_concurrency,
     validate_profile,
 )
 from fleetcast.models.trials.engine_fit import LoggedRequests
 from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
-from fleetcast.models.trials.seen_loads import complete_profile, max_concurrency
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig

@@ -75,6 +75,6 @@ def test_the_smallest_sufficient_number_is_found_from_any_guess(
     assert len(evaluated) == len(set(evaluated)) <= 22
     assert all(least <= number <= most for number in evaluated)
     if found is not None:
-        assert max(enough, least) <= found.number
-        assert found.too_few < enough or found.number == least
-        assert found.resolution <= (max(1, found.number // resolution) if resolution else 1)
+        assert max(enough, least) <= found
+        too_few = max((number for number in evaluated if number < enough), default=least - 1)
+        assert found - too_few <= (max(1, found // resolution) if resolution else 1)

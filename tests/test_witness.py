@@ -29,7 +29,6 @@ from fleetcast.models.trials.drift_causes import (
     likely_cause,
 )
 from fleetcast.models.trials.engine_calibration import LIMITS
-from fleetcast.models.trials.hours_fit import LEAST_FIT_HOURS, fit_hours
 from fleetcast.models.trials.latency_drift import (
     LEAST_LEVEL_HOURS,
     PROBE_FACTOR,
@@ -42,6 +41,7 @@ from fleetcast.models.trials.latency_drift import (
     hourly_speed_ratios,
     usual_ratios,
 )
+from fleetcast.models.trials.point_fit import LEAST_FIT_HOURS, fit_hours
 from fleetcast.pipelines.cli import cli_app
 
 NONE = np.full(24, np.nan)

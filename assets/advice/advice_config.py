@@ -7,16 +7,15 @@ donated to spot and return within a minute ([replay] boot_spot_s); instances bey
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.studies.try_fleet import DEFAULT_DEGREES, TryPool, min_tensor_parallel
 from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.engine_answers import read_engine_answer
 from fleetcast.models.world.fleet_config import SURVIVAL_FLOORS, Deployment
@@ -91,13 +90,6 @@ def small_deployments(llm: str, gpu: str, catalogue: Catalogue, config: RunConfi
     return [Deployment(gpu, degree) for degree in ([degree, 2 * degree] if has_twice else [degree])]
 
 
-def choose_forecast_methods(imported: ImportedTrace) -> tuple[str, tuple[str, ...]]:
-    """Return the forecast method of plans, and all methods to run, by the length of the history."""
-    days = (imported.last_at.date() - imported.first_day).days
-    season = "seasonal_naive" if days > WEEK_DAYS else "seasonal_naive_day"
-    return "weighted", ("last_value", season, "weighted")
-
-
 def write_advice_config(
     imported: ImportedTrace,
     deployments: Mapping[str, SizedDeployment],
@@ -127,46 +119,35 @@ def advice_config_text(
     survive: str = "none",
     engines: EngineFiles = NO_ENGINES,
 ) -> str:
-    """Return the config as TOML; the regions have the GPU types of the deployments and of the engines."""
+    """Return the config as TOML: regions have the GPU types of the deployments and of the engines."""
     places = surviving_regions(imported, catalogue, survive)
     least = math.ceil(SURVIVAL_FLOORS[survive].instances / len(places))
-    method, methods = choose_forecast_methods(imported)
-    days = max(2, (imported.last_at.date() - imported.first_day + timedelta(days=1)).days)
+    days = (imported.last_at.date() - imported.first_day).days
     limit = max(
         MIN_INSTANCE_LIMIT,
         *(math.ceil(GROWTH_FACTOR * sized.peak_instances) for sized in deployments.values()),
     )
-    regions, weights = _toml_list(places), _toml_list(list(deployments))
-    pools = []
-    for llm, (pool, peak) in deployments.items():
-        degree = f'gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}'
-        start = f"instances_at_start = {max(least, peak)}"
-        pools.append(f'"{llm}" = {{ {degree}, regions = {regions}, {start} }}')
     gpus = [sized.deployment.gpu for sized in deployments.values()]
     for file in engines.paths:
         gpus += [pool.gpu for engine in read_engine_answer(file, "--engines")[1] for pool in engine.pools]
-    caps = ", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in dict.fromkeys(gpus))
-    tables = [
-        CONFIG_HEADER + 'based_on = "office"',
-        f'[trace]\nname = "{imported.trace}"\nfirst_day = {imported.first_day}\ndays = {days}\nseed = 7',
-        f"[fleet]\ninstances_at_start = {least}\nmin_instances = {least}\nmax_instances = {limit}"
-        + ('\nprefix = "given"' if imported.cached_share else "")
-        + engine_keys(engines),
-        "\n".join(["[fleet.deployments]", *pools]),
-        f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',
-        f"[replay]\npolicies = {_toml_list(ADVICE_POLICIES)}",
-        *([f'[catalogue]\n{LATENCY_SOURCE} = "{PACKAGE_SOURCE}"'] if engines.paths else []),
-        *named_llm_tables(deployments, catalogue),
-        "\n".join(
-            ["[catalogue.gpus]"]
-            + [f'"{name}" = {{ usd_per_hour = {gpu.usd_per_hour} }}' for name, gpu in catalogue.gpus.items()]
-        ),
-        *(
-            f"[catalogue.regions.{region}]\ncap_gpus = {{ {caps} }}\nweights = {weights}"
-            for region in catalogue.regions
-        ),
-    ]
-    return "\n\n".join(tables) + "\n"
+    return fill_template(
+        Path(__file__).with_name("advice.toml.j2"),
+        {"toml": json.dumps},
+        header=CONFIG_HEADER,
+        imported=imported,
+        days=max(2, days + 1),
+        least=least,
+        limit=limit,
+        engines=[str(path.absolute()) for path in engines.paths],
+        quality_floor=engines.quality_floor,
+        deployments=deployments,
+        regions=places,
+        season="seasonal_naive" if days > WEEK_DAYS else "seasonal_naive_day",
+        policies=ADVICE_POLICIES,
+        llm_tables=named_llm_tables(deployments, catalogue),
+        catalogue=catalogue,
+        caps=", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in dict.fromkeys(gpus)),
+    )
 
 
 def named_llm_tables(llms: Iterable[str], catalogue: Catalogue) -> list[str]:
@@ -174,15 +155,3 @@ def named_llm_tables(llms: Iterable[str], catalogue: Catalogue) -> list[str]:
     shipped = load_catalogue().llms
     rows = {llm: render_model_key(llm, catalogue.llms[llm], shipped) for llm in llms}
     return ["\n".join([f'[catalogue.llms."{llm}"]', *row]) for llm, row in rows.items() if row]
-
-
-def engine_keys(engines: EngineFiles) -> str:
-    """Return the lines of [fleet] for the engines; none without any."""
-    if not engines.paths:
-        return ""
-    floor = f'\nquality_floor = "{engines.quality_floor}"' if engines.quality_floor else ""
-    return f"\nengines = {json.dumps([str(path.absolute()) for path in engines.paths])}{floor}"
-
-
-def _toml_list(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"

@@ -1,7 +1,12 @@
-"""Render the page: one HTML file without external parts, from the numbers in advice.json (page.html.j2)."""
+"""Render and write the page: one HTML file without external parts, from the numbers in advice.json.
 
+Page and numbers are files on a disk or in a bucket; page.html.j2 is the template.
+"""
+
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -18,6 +23,7 @@ from fleetcast.assets.advice.svg import (
     plan_chart,
     reliability_chart,
 )
+from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.models.aliases import Numbers
 
@@ -113,3 +119,26 @@ PAGE_FILTERS: dict[str, Callable[..., object]] = {  # of page.html.j2
     "text": escape_line,
     "minute": format_minute,
 }
+
+
+class AdviceFiles(NamedTuple):
+    """Paths of a page and of its numbers."""
+
+    page: LakePath
+    numbers: LakePath
+
+
+def read_advice(folder: LakePath) -> dict[str, Any] | None:
+    """Read the numbers of a page in a folder; None if there is no page."""
+    path = folder / "advice.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+
+
+def write_advice(numbers: dict[str, Any], folder: LakePath) -> AdviceFiles:
+    """Write advice.html and advice.json into a folder; ValueError for a nan or an infinity."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = AdviceFiles(folder / "advice.html", folder / "advice.json")
+    text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)
+    files.numbers.write_text(text + "\n", encoding="utf-8")
+    files.page.write_text(render_advice_page(numbers), encoding="utf-8")
+    return files

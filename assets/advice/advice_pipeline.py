@@ -13,7 +13,7 @@ from fleetcast.assets.advice.short_trace import rank_by_cost
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
+from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
@@ -180,8 +180,3 @@ def run_level_trials(settings: RunSettings, day: date, imported: ImportedTrace, 
         progress,
     )
     return True
-
-
-def forecast_next_day(settings: RunSettings, day: date, progress: Progress) -> None:
-    """Forecast a coming day; this needs no deployment."""
-    forecast_plan_day(settings, day, progress)

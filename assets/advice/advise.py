@@ -27,20 +27,21 @@ from fleetcast.assets.advice import (
     phrases,
     policy_comparison,
     promise_sections,
+    rule_replays,
     short_trace,
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
+from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
-from fleetcast.assets.advice.rented_gpus import Deployments, search_rented_promise
-from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
-from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.day_ahead import plan_ahead
-from fleetcast.assets.plans.problems import option_usd_per_hour
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies.level_search import describe_endpoint_levels
+from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
@@ -52,6 +53,7 @@ from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 ADVICE_FOLDER = HOME / "data" / "figures" / "advice"
+Deployments = dict[str, advice_config.SizedDeployment]  # by llm
 
 
 class AdviceRequest(NamedTuple):
@@ -187,7 +189,7 @@ def compute_sections(
             "--engines needs a trace of two days: a shorter one is sized without a plan. Drop it."
         )
     if last is not None:
-        advice_pipeline.forecast_next_day(settings, next_day, progress)
+        forecast_plan_day(settings, next_day, progress)
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as progress_step:
             background_compile.wait_for_compilation(progress_step)
@@ -208,7 +210,7 @@ def compute_sections(
     if last is not None:
         deployments, planned = plan_cheapest_kept(
             choices,
-            [least_day_usd(settings_of(choice)) for choice in choices],
+            [minimum_fleet_usd(settings_of(choice)) for choice in choices],
             lambda choice: planned_sections(
                 settings_of(choice), last, next_day, request.survive, current, rented, progress
             ),
@@ -220,7 +222,7 @@ def compute_sections(
         sections |= short_trace_sections(settings_of, deployments, cheapest, progress)
     settings = settings_of(deployments)
     if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
-        sections["levels"] = data_sections.levels_section(settings, last)
+        sections["levels"] = describe_endpoint_levels(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
         others = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}
@@ -278,12 +280,32 @@ def plan_cheapest_kept(
     return best, sections if best is planned[-1][0] else plan(best)
 
 
-def least_day_usd(settings: RunSettings) -> float:
-    """Return the cost of the least instances of all pools for a day."""
-    grid = settings.grid
-    usd_per_hour = [option_usd_per_hour(grid.catalogue, option.option) for option in grid.pool_options]
-    least = [row.min_instances for row in grid.pools]
-    return HOURS_OF_DAY * sum(count * usd for count, usd in zip(least, usd_per_hour, strict=True))
+def search_rented_promise(
+    choices: Sequence[Deployments],
+    current: Deployments,
+    settings_of: Callable[[Deployments], RunSettings],
+    last: date,
+    next_day: date,
+    survive: str,
+    progress: Progress,
+) -> RentedPromise | None:
+    """Return the promise of the first of `choices` that keeps it; None if today's GPUs come before it.
+
+    `choices`: the cheapest first, of `choose_deployments`. The plans in the lake are then of these GPUs: plan
+    again. The versions of tomorrow are those of today's GPUs too, as their seed does not depend on GPUs.
+    """
+    for choice in choices:
+        if all(current[llm].deployment == sized.deployment for llm, sized in choice.items()):
+            return None
+        settings = settings_of({**current, **choice})  # a fleet may have llms that no request needs
+        days = advice_pipeline.plan_past_days(settings, last, progress)
+        plan_ahead(settings, next_day, progress)
+        whole = advice_pipeline.whole_days_until(settings, days[-1])
+        search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
+        if found.is_kept:
+            targets = rule_replays.sized_targets(settings, search.plan, found.advised.sized)
+            return RentedPromise(advised_days.describe_largest_fleet(settings, targets), found.advised)
+    return None
 
 
 def planned_sections(

@@ -1,16 +1,17 @@
-"""Compute the sections of a page from the lake; the page shows these numbers and no others.
+"""Compute and assemble the sections of a page; the page shows these numbers and no others.
 
 README.md next to this file documents the keys. An unknown number is null, never nan.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
+from fleetcast.assets.advice import limitations, next_day_plan, policy_comparison
 from fleetcast.assets.advice.imported_trace import ImportedTrace, count_shares
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.studies.level_search import describe_endpoint_levels as level_answers
 from fleetcast.assets.studies.rent_answer import RentAnswer
 from fleetcast.assets.studies.rent_query import describe_targets
 from fleetcast.models.aliases import Numbers
@@ -18,6 +19,10 @@ from fleetcast.models.world.fleet_config import gpu_type
 from fleetcast.models.world.prices import PriceList
 
 ADVICE_VERSION = 3
+SHOWN_FIELDS = (  # of ImportedTrace, by the same names
+    *("source", "format", "requests", "left_out", "first_at", "last_at"),
+    *("llms", "as_llm", "regions", "tiers"),
+)
 
 
 def to_json_values(value: Any) -> Any:
@@ -38,23 +43,14 @@ def trace_section(imported: ImportedTrace) -> Numbers:
     """Return the section of the trace."""
     seconds = max((imported.last_at - imported.first_at).total_seconds(), 1.0)
     return {
+        **{name: getattr(imported, name) for name in SHOWN_FIELDS},
         "name": imported.trace,
-        "source": imported.source,
-        "format": imported.format,
-        "requests": imported.requests,
-        "left_out": dict(imported.left_out),
-        "first_at": imported.first_at,
-        "last_at": imported.last_at,
         "hours": seconds / 3600,
         "requests_per_s": imported.requests / seconds,
         "mean_input_tokens": imported.input_tokens / imported.requests,
         "mean_output_tokens": imported.output_tokens / imported.requests,
-        "llms": list(imported.llms),
-        "named_llms": dict(imported.requests_by_source_llm),
-        "unprofiled_llms": dict(imported.unprofiled),
-        "as_llm": imported.as_llm,
-        "regions": list(imported.regions),
-        "tiers": list(imported.tiers),
+        "named_llms": imported.requests_by_source_llm,
+        "unprofiled_llms": imported.unprofiled,
         "lacks": sorted(imported.missing_keys),
         "assumed_output_tokens": imported.output_tokens_assumed,
     }
@@ -120,21 +116,53 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
 
 def llm_section(settings: RunSettings, first: date, last: date) -> list[Numbers]:
     """Return the llms by their share of requests."""
-    rows = settings.lake.sql(
-        "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
-    ).to_pylist()
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["llm"]] = counts.get(row["llm"], 0) + row["requests"]
+    rows = settings.lake.sql("reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last)
+    counts = Counter[str]()
+    for row in rows.to_pylist():
+        counts[row["llm"]] += row["requests"]
     return [{"llm": llm, "requests_share": share} for llm, share in count_shares(counts)]
 
 
-LEVEL_TRIAL_ENDPOINTS_QUERY = """
-select distinct llm, region from level_trials where trace = $trace and day = $day order by all
-"""
+# --- all of them ------------------------------------------------------------------------------------------
 
 
-def levels_section(settings: RunSettings, day: date) -> list[str]:
-    """Return the sentences of the level trials, endpoint by endpoint."""
-    rows = settings.lake.sql(LEVEL_TRIAL_ENDPOINTS_QUERY, trace=settings.trace, day=day).to_pylist()
-    return [line for row in rows for line in level_answers(settings, day, row["llm"], row["region"])]
+def empty_sections(imported: ImportedTrace) -> Numbers:
+    """Return the numbers of a page with only the section of the trace filled in."""
+    return {
+        "version": ADVICE_VERSION,
+        "answer": [],
+        "trace": trace_section(imported),
+        "history": [],
+        "tomorrow": None,
+        "promise": None,
+        "choice": None,
+        "grades": [],
+        "reliability": [],
+        "split": {},
+        "prices": None,
+        "gpus": [],
+        "levels": [],
+        "llms": [],
+        "board": None,
+        "saving": None,
+        "certainty": None,
+        "profiles": [],
+        "watch": None,
+        "cannot": [],
+        "commands": {},
+    }
+
+
+def add_derived_sections(
+    settings: RunSettings, found: Numbers, imported: ImportedTrace, last: date | None, today: Numbers | None
+) -> None:
+    """Add the sections derived from plan and policies: the saving, its certainty, what to watch."""
+    first, until = imported.first_day, imported.last_at.date()
+    if last is not None and found["board"] is not None:
+        found["saving"] = policy_comparison.saving_section(last, found, today)
+    elif found["tomorrow"] is not None:
+        found["saving"] = policy_comparison.short_trace_saving_section(found["tomorrow"], today)
+    found["certainty"] = policy_comparison.certainty_section(settings, last, found["board"])
+    found["profiles"] = limitations.latency_profiles_section(settings)
+    found["llms"] = llm_section(settings, first, until)
+    found["watch"] = next_day_plan.watch_section(settings, found["tomorrow"], first, until)

@@ -90,12 +90,7 @@ class ImportedTrace(NamedTuple):
 def require_profiled(llm: str | None, catalogue: Catalogue) -> None:
     """Raise ConfigError if the llm to assume has no latency profile."""
     if llm is not None:
-        require_known(llm, profiled_llms(catalogue), "profiled llm", "--assume-llm")
-
-
-def profiled_llms(catalogue: Catalogue) -> list[str]:
-    """Return the llms of the catalogue: each has a profile, measured or estimated."""
-    return list(catalogue.llms)
+        require_known(llm, catalogue.llms, "profiled llm", "--assume-llm")
 
 
 def count_shares(counts: Mapping[str, int]) -> Sequence[tuple[str, float]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.short_trace import HourSize, require_strictest_tier
+from fleetcast.assets.advice.short_trace import HourSize
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
@@ -109,6 +109,7 @@ def sized_hours_section(
 ) -> Numbers:
     """Return the plan of a trace without history: its hours as sized, all others like the largest."""
     hours = _sized_hours(settings, sizes, deployments)
+    target = settings.catalogue.tiers[settings.catalogue.strictest].attainment_target_share
     by_hour = []
     for hour in range(HOURS_OF_DAY):
         planned = [row for row in hours if row["hour"] == hour]
@@ -122,7 +123,7 @@ def sized_hours_section(
         "method": None,
         "hours": hours,
         **_plan_totals(settings, hours, by_hour),
-        "target_share": (target := require_strictest_tier(settings).attainment_target_share),
+        "target_share": target,
         "least_in_time_share": min(size.attainment_share for size in sizes),
         "least_instances": min(size.instances for size in sizes),
         "missed_hours": sum(size.attainment_share < target for size in sizes),
@@ -152,7 +153,7 @@ def _sized_hours(
     settings: RunSettings, sizes: Sequence[HourSize], deployments: Mapping[str, SizedDeployment]
 ) -> list[Numbers]:
     """Return a row per hour, region and llm: its size in that hour, or the largest in an unrecorded hour."""
-    usd = {llm: _usd_per_hour(settings, sized) for llm, sized in deployments.items()}
+    gpus = settings.catalogue.gpus
     largest: dict[tuple[str, str], HourSize] = {}
     by_hour: dict[tuple[int, str, str], HourSize] = {}
     for known in sorted(sizes, key=lambda size: size.instances):  # larger sizes overwrite smaller ones
@@ -176,16 +177,12 @@ def _sized_hours(
                     "demand_tokens_per_s": size.tokens_per_s if hour in recorded else None,
                     "capacity_tokens_per_s": None,
                     "short_tokens_per_s": 0.0,
-                    "usd": size.instances * usd[llm],
+                    "usd": size.instances * (pool.gpus * gpus[pool.gpu].usd_per_hour),
                     "attainment_share": size.attainment_share,
                     "requests": size.requests if hour in recorded else 0,
                 }
             )
     return rows
-
-
-def _usd_per_hour(settings: RunSettings, sized: SizedDeployment) -> float:
-    return sized.deployment.gpus * settings.catalogue.gpus[sized.deployment.gpu].usd_per_hour
 
 
 # --- what to watch -----------------------------------------------------------------------------------------
@@ -197,18 +194,12 @@ def watch_section(settings: RunSettings, tomorrow: Numbers | None, first: date, 
         "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
     ).to_pylist()
     total = sum(row["input_tokens"] for row in rows) or 1.0
-    characterised = settings.lake.sql(
-        "select llm, region, dispersion from characterisation "
-        "where trace = $trace and tier = 'all' and app = 'all' and llm <> 'all' and region <> 'all'",
-        trace=settings.trace,
-    ).to_pylist()
-    dispersions = {(row["llm"], row["region"]): row["dispersion"] for row in characterised}
     endpoints = [
         {
             "llm": row["llm"],
             "region": row["region"],
             "tokens_share": row["input_tokens"] / total,
-            "dispersion": dispersions.get((row["llm"], row["region"])),
+            "dispersion": row["dispersion"],
         }
         for row in rows
     ]

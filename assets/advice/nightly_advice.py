@@ -13,10 +13,11 @@ from fleetcast.assets.advice import (
     policy_comparison,
 )
 from fleetcast.assets.advice.current_fleet import read_recorded_fleet
+from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
-from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.studies.level_search import describe_endpoint_levels
 from fleetcast.models.aliases import Numbers
 
 
@@ -41,7 +42,7 @@ def advise_nightly_run(
         reason = str(error)
     sections["history"] = data_sections.history_section(settings, day)
     sections["board"] = policy_comparison.policies_section(settings, day)
-    sections["levels"] = data_sections.levels_section(settings, day)
+    sections["levels"] = describe_endpoint_levels(settings, day)
     add_derived_sections(settings, sections, imported, day, read_recorded_fleet(settings, day))
     advised_days.grade_or_explain(settings, day, progress)
     sections["reliability"] = advised_days.reliability_section(settings.lake, settings.trace)

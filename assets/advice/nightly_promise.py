@@ -62,12 +62,7 @@ def describe_promises(settings: RunSettings, day: date) -> list[str]:
 
 def _promise_lines(settings: RunSettings, day: date) -> list[str]:
     """Return the line on the promise of a day; empty without one."""
-    rows, tiers = (
-        settings.lake.sql(
-            f"from {mart} where trace = $trace and day = $day order by all", trace=settings.trace, day=day
-        ).to_pylist()
-        for mart in ("graded_advice", "graded_tiers")
-    )
+    rows, tiers = (settings.day_rows(mart, day).to_pylist() for mart in ("graded_advice", "graded_tiers"))
     return [promise_line(row, tiers) for row in rows]
 
 

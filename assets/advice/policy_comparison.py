@@ -20,18 +20,12 @@ def policies_section(settings: RunSettings, day: date, promise: Numbers | None =
         row["policy"]: row
         for row in settings.lake.sql("reads/advice_board.sql", trace=settings.trace, day=day).to_pylist()
     }
-    order = [name for name in settings.config.replay.policies if name in board]
     names = ADVISED_POLICIES if promise is None else (promise["rule"],) if promise["is_kept"] else ()
     advised = next((name for name in names if name in board), None)
     rows = [
-        {
-            "policy": name,
-            "what": settings.config.rules[name].what,
-            "usd": board[name]["usd"],
-            "gpu_hours": board[name]["gpu_hours"],
-            "in_time_share": board[name]["in_time_share"],
-        }
-        for name in order
+        board[name] | {"what": settings.config.rules[name].what}
+        for name in settings.config.replay.policies
+        if name in board
     ]
     return {"day": day, "advised": advised, "policies": rows}
 
@@ -53,10 +47,19 @@ def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers 
     current = today or plain
     if advised is None or current is None:
         return None
-    saving = {
+    saving = _saving(day, current, advised, is_known=today is not None)
+    low, high = _saving_interval(found, today)
+    if low is not None and high is not None and high > low:
+        saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": low > 0 or high < 0}
+    return saving
+
+
+def _saving(day: date | None, current: Numbers, advised: Numbers, is_known: bool) -> Numbers:
+    """Return what one fleet instead of another saves; both have `usd`, `gpu_hours` and `in_time_share`."""
+    return {
         "day": day,
         "today": current.get("fleet", "one fleet all day, sized by the same promise"),
-        "is_told": today is not None,
+        "is_told": is_known,
         "today_usd": current["usd"],
         "today_gpu_hours": current["gpu_hours"],
         "advised_usd": advised["usd"],
@@ -69,10 +72,6 @@ def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers 
         "high_usd": None,
         "is_beyond_error": None,
     }
-    low, high = _saving_interval(found, today)
-    if low is not None and high is not None and high > low:
-        saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": low > 0 or high < 0}
-    return saving
 
 
 def _saving_interval(found: Numbers, today: Numbers | None) -> tuple[float | None, float | None]:
@@ -91,22 +90,7 @@ def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numb
     if today is None or not requests:
         return None
     met = sum(row["requests"] * row["attainment_share"] for row in rows)
-    return {
-        "day": None,
-        "today": today["fleet"],
-        "is_told": True,
-        "today_usd": today["usd"],
-        "today_gpu_hours": today["gpu_hours"],
-        "advised_usd": tomorrow["usd"],
-        "advised_gpu_hours": tomorrow["gpu_hours"],
-        "usd": today["usd"] - tomorrow["usd"],
-        "share": 1 - tomorrow["usd"] / today["usd"],
-        "today_in_time_share": today["in_time_share"],
-        "advised_in_time_share": met / requests,
-        "low_usd": None,
-        "high_usd": None,
-        "is_beyond_error": None,
-    }
+    return _saving(None, today, {**tomorrow, "in_time_share": met / requests}, is_known=True)
 
 
 def certainty_section(settings: RunSettings, day: date | None, board: Numbers | None) -> Numbers:
@@ -119,14 +103,7 @@ def certainty_section(settings: RunSettings, day: date | None, board: Numbers | 
         rows = settings.lake.sql(
             "reads/advice_tiers.sql", trace=settings.trace, day=day, policy=board["advised"]
         ).to_pylist()
-        tiers = [
-            {
-                "tier": row["tier"],
-                "in_time_share": row["attainment_share"],
-                "target_share": targets[row["tier"]],
-            }
-            for row in rows
-        ]
+        tiers = [row | {"target_share": targets[row["tier"]]} for row in rows]
     return {
         "forecast_hours": forecast["hours"] or 0,
         "forecast_wape_share": forecast["wape_share"],

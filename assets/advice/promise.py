@@ -153,7 +153,7 @@ class PromiseSearch:
         found = find_least_sufficient(
             lambda number: self.is_promise(SizedRule(rule, headrooms[number - 1])), 1, len(headrooms)
         )
-        return None if found is None else SizedRule(rule, headrooms[found.number - 1])
+        return None if found is None else SizedRule(rule, headrooms[found - 1])
 
     def least_size(self, sized: SizedRule) -> SizedRule:
         """Return a rule with its least headroom that keeps the promise, at most the present one."""
@@ -182,7 +182,7 @@ class PromiseSearch:
         found = find_least_sufficient(
             lambda number: not self.misses_more_than(sizes[number - 1], missed), len(sizes), len(sizes)
         )
-        return sizes[-1] if found is None else sizes[found.number - 1]
+        return sizes[-1] if found is None else sizes[found - 1]
 
     def least_usd(self, rule: str) -> float:
         """Return the cost of a rule without headroom: with it, it costs no less."""

@@ -72,8 +72,6 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
     advised = found.advised
     profiled = search.with_draws(tomorrow_draws.as_profiled(settings, search.draws))
     days = profiled.future_days(advised.sized)
-    low, high = share_interval(np.array([figures.in_time_share for figures in days]))
-    usd_low, usd_high = _usd_interval(settings, days)
     return {
         "day": search.plan.day,
         "rule": advised.sized.rule,
@@ -87,10 +85,7 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "draws": len(advised.future),
         "past_days": len(advised.past),
         "past_days_on_target": sum(day.is_on_target(settings.catalogue) for day in advised.past),
-        "in_time_low_share": low,
-        "in_time_high_share": high,
-        "usd_low": usd_low,
-        "usd_high": usd_high,
+        **_intervals(settings, days),
         "usd_mean": float(np.mean([figures.usd for figures in days])),
         "tiers": _tier_rows(settings.catalogue, days, advised.future),
         "by_hour": _hours_of_draws(settings, search, advised),
@@ -118,10 +113,16 @@ def profile_errors_usd(profiled: PromiseSearch, advised: SizedRule) -> float:
     return float(with_errors - without)
 
 
-def _usd_interval(settings: RunSettings, days: Sequence[DayFigures]) -> tuple[float, float]:
-    """Return the interval of a day's cost, which is at least that of the smallest fleet."""
-    low, high = versions_interval(np.array([figures.usd for figures in days]))
-    return min(high, max(low, minimum_fleet_usd(settings))), high
+def _intervals(settings: RunSettings, days: Sequence[DayFigures]) -> Numbers:
+    """Return the intervals of a day's share in time, and of its cost: at least that of the smallest fleet."""
+    low, high = share_interval(np.array([figures.in_time_share for figures in days]))
+    usd_low, usd_high = versions_interval(np.array([figures.usd for figures in days]))
+    return {
+        "in_time_low_share": low,
+        "in_time_high_share": high,
+        "usd_low": min(usd_high, max(usd_low, minimum_fleet_usd(settings))),
+        "usd_high": usd_high,
+    }
 
 
 def _gpus_by_hour(settings: RunSettings, figures: DayFigures) -> Floats:
@@ -213,19 +214,14 @@ def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings)
             }
         )
     days = [day.plan.day for day in search.past]
-    return {"days": days, "rules": rows, "scaling_saves": _scaling_saves(found)}
+    # Whether the advised rule costs less than one fleet all day; None where that was not sized.
+    saves = found.advised.sized.rule != "static" if "static" in found.sized else None
+    return {"days": days, "rules": rows, "scaling_saves": saves}
 
 
 def _totals(figures: DayFigures) -> Numbers:
     """Return the totals of a day."""
     return {name: getattr(figures, name) for name in ("usd", "gpu_hours", "in_time_share")}
-
-
-def _scaling_saves(found: Promise) -> bool | None:
-    """Whether the advised rule costs less than one fleet all day; None where that was not sized."""
-    if "static" not in found.sized:
-        return None
-    return found.advised.sized.rule != "static"
 
 
 def grade_past_days(
@@ -247,18 +243,15 @@ def grade_past_days(
 
 def grade_row(settings: RunSettings, day: date, promised: Sequence[DayFigures], came: DayFigures) -> Numbers:
     """Return what was promised of a day and what came."""
-    low, high = share_interval(np.array([figures.in_time_share for figures in promised]))
-    usd_low, usd_high = _usd_interval(settings, promised)
+    ends = _intervals(settings, promised)
+    is_share_inside = is_inside(came.in_time_share, ends["in_time_low_share"], ends["in_time_high_share"])
     return {
         "day": day,
-        "in_time_low_share": low,
-        "in_time_high_share": high,
+        **ends,
         "in_time_share": came.in_time_share,
-        "usd_low": usd_low,
-        "usd_high": usd_high,
         "usd": came.usd,
         "is_on_target": came.is_on_target(settings.catalogue),
-        "is_inside": is_inside(came.in_time_share, low, high) and is_inside(came.usd, usd_low, usd_high),
+        "is_inside": is_share_inside and is_inside(came.usd, ends["usd_low"], ends["usd_high"]),
     }
 
 

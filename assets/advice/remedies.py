@@ -6,7 +6,6 @@ from datetime import date
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow as pa
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
 from fleetcast.assets.advice.promise import PROMISE_SHARE
@@ -24,11 +23,9 @@ MORE_GPUS = (1, 2, 4, 8)  # per instance
 
 def read_requests_of_day(settings: RunSettings, day: date | None) -> pd.DataFrame:
     """Read the requests of a day, of the whole trace for None, with arrivals from the first one on."""
-    rows = settings.lake.sql("reads/advice_replayed_requests.sql", trace=settings.trace, day=day).to_pandas(
-        types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None
+    return try_fleet.frame_requests(
+        settings.lake.sql("reads/advice_replayed_requests.sql", trace=settings.trace, day=day)
     )
-    rows["arrival_s"] -= rows["arrival_s"].iloc[0]
-    return rows
 
 
 def describe_remedy(

@@ -24,7 +24,6 @@ from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.replay.session.trace_rows import single_tier_trace
 from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
-from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
 
 
@@ -89,7 +88,8 @@ def rank_by_cost(
 
     `least`: of instances. `below_share`: what may lack to the strictest target.
     """
-    needed_share = require_strictest_tier(settings).attainment_target_share - below_share
+    tier = settings.catalogue.tiers[settings.catalogue.strictest]
+    needed_share = tier.attainment_target_share - below_share
     found = list[tuple[bool, float, SizedDeployment]]()
     for pool in pools:
         count, attained = size_hour(settings, SizedDeployment(pool, least), llm, hour, least)
@@ -98,40 +98,24 @@ def rank_by_cost(
     return [sized for _, _, sized in sorted(found, key=lambda row: row[:2])]
 
 
-def require_strictest_tier(settings: RunSettings) -> Tier:
-    """Return the strictest tier of the catalogue."""
-    name = settings.catalogue.strictest_tier(settings.catalogue.tiers)
-    assert name is not None  # check_tiers guarantees it
-    return settings.catalogue.tiers[name]
-
-
 def size_hours(
     settings: RunSettings, deployments: Mapping[str, SizedDeployment], progress: Progress
 ) -> list[HourSize]:
     """Size every hour of every endpoint, in order of time."""
     parts = list(read_requests_by_hour(settings).groupby(["hour_start", "region", "llm"]))
+    least = settings.config.fleet.min_instances  # which may be there to survive the loss of one
     with progress.bar("size the hours by replay", len(parts)) as done:
         counter = StepCounter(done)
 
         def size_part(part: tuple[Any, pd.DataFrame]) -> HourSize:
             (hour_start, region, llm), rows = part
-            count, attained = fewest_instances(settings, deployments[llm], llm, rows)
+            count, attained = size_hour(settings, deployments[llm], llm, hour_of_rows(rows), least)
             counter.count_step()
             tokens_per_s = float(rows["input_tokens"].sum() / HOUR_S)
             start = hour_start.to_pydatetime()
             return HourSize(start, region, llm, len(rows), tokens_per_s, count, attained)
 
         return run_parallel(size_part, parts)
-
-
-def fewest_instances(
-    settings: RunSettings, deployment: SizedDeployment, llm: str, rows: pd.DataFrame
-) -> tuple[int, float]:
-    """Return the fewest instances that attain the strictest target, else that attain most; attainment.
-
-    They are no fewer than [fleet] min_instances, which may be there to survive the loss of one.
-    """
-    return size_hour(settings, deployment, llm, hour_of_rows(rows), settings.config.fleet.min_instances)
 
 
 def hour_of_rows(rows: pd.DataFrame) -> BusiestHour:
@@ -148,7 +132,7 @@ def size_hour(
 
     If none attains it, these are the fewest of those that attain most.
     """
-    tier, attained = require_strictest_tier(settings), dict[int, float]()
+    tier, attained = settings.catalogue.tiers[settings.catalogue.strictest], dict[int, float]()
     fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
     config = replace(settings.config, fleet=fleet)
     llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)
@@ -163,5 +147,5 @@ def size_hour(
     guess = max(least, deployment.peak_instances)
     found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
     most = max(attained, key=lambda count: (attained[count], -count))
-    count = most if found is None else found.number
+    count = most if found is None else found
     return count, attained[count]

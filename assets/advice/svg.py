@@ -11,13 +11,8 @@ from fleetcast.models.aliases import Numbers
 
 CHART_FRAME = {"wide": 860, "high": 320, "left": 64, "right": 16, "top": 34, "bottom": 34}
 # Colours of page.css, which has a light and a dark value of each, from the palette of Okabe and Ito.
-CHART_INK, CHART_MUTED, CHART_FAINT = "var(--ink)", "var(--muted)", "var(--line)"
-CHART_BLUE, CHART_ORANGE, DEPLOYED_COLOUR, BAND_COLOUR = (
-    "var(--blue)",
-    "var(--orange)",
-    "var(--deployed)",
-    "var(--band)",
-)
+CHART_INK, CHART_FAINT, CHART_BLUE, CHART_ORANGE = "var(--ink)", "var(--line)", "var(--blue)", "var(--orange)"
+DEPLOYED_COLOUR, BAND_COLOUR = "var(--deployed)", "var(--band)"
 SHOWN_DAYS = 7
 CHART_HOURS = 24
 CHART_PARTS = ("steps", "bars", "lines", "bands", "intervals", "points", "notes")
@@ -188,9 +183,8 @@ def history_chart(
             keys["nine versions in ten"] = BAND_COLOUR
     tops = [*(line.values for line in lines), *(band.high for band in bands)]
     y_max = 1.1 * max([1e-9, *(value for top in tops for value in top)])
-    title = "Interactive demand by hour: history and forecast"
     return render_chart(
-        title,
+        "Interactive demand by hour: history and forecast",
         "input tokens/s",
         y_max=y_max,
         span=span,
@@ -239,8 +233,6 @@ def render_chart(
         ticks=list(accumulate([step] * int(y_max / step + 1e-9), initial=0.0)),
         keys=keys,
         **({part: [] for part in CHART_PARTS} | shown | CHART_FRAME),
-        **{"muted": CHART_MUTED, "faint": CHART_FAINT, "deployed": DEPLOYED_COLOUR},
-        **{"band_colour": BAND_COLOUR, "orange": CHART_ORANGE},
     )
 
 

@@ -30,11 +30,7 @@ from fleetcast.assets.studies.bench_summaries import MS_PER_S, dig, find_summary
 from fleetcast.assets.studies.log_rows import PLACE, CalibrationError, numeric_column, refuse_bad_rows
 
 NS_PER_S = 1e9
-GUIDELLM_ENDINGS = {
-    "successful": "",
-    "incomplete": "incomplete",
-    "errored": "errored",
-}  # of guidellm -> error
+GUIDELLM_ENDINGS = {"successful": "", "incomplete": "incomplete", "errored": "errored"}  # and the error
 VLLM_LISTS = ("start_times", "input_lens", "output_lens", "ttfts", "itls", "errors")
 
 
@@ -56,7 +52,7 @@ def read_bench_runs(documents: list[Any], path: Path, notes: list[str]) -> list[
     elif isinstance(first.get("benchmarks"), list):
         runs = [guidellm_requests(run, path, notes) for run in first["benchmarks"]]
     elif {"start_time", "end_time", "info"} <= first.keys():
-        runs = [inference_perf_requests(documents)]
+        runs = [with_durations(inference_perf_row(record) for record in documents)]
     else:
         return None
     for number, run in enumerate(runs, start=1):
@@ -179,13 +175,11 @@ def guidellm_rows(benchmark: Any) -> Iterator[dict[str, Any]]:
             }
 
 
-def inference_perf_requests(documents: list[Any]) -> pd.DataFrame:
-    """Return the requests of one run of inference-perf; older versions have the response's fields in info."""
-    return with_durations(inference_perf_row(record) for record in documents)
-
-
 def inference_perf_row(record: Any) -> dict[str, Any]:
-    """Return one request of inference-perf, with the times of its client's clock."""
+    """Return one request of inference-perf, with the times of its client's clock.
+
+    Older versions have the response's fields in info.
+    """
     response = dig(record, "info", "response_metrics") or dig(record, "info")
     served = dig(response, "server_usage", "completion_tokens")
     times = dig(response, "output_token_times")

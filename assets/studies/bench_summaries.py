@@ -30,7 +30,7 @@ class Summary(NamedTuple):
     """The summaries of a tool: how they are known and read, and how requests are saved with it."""
 
     tool: str
-    is_one: Callable[[Any], bool]
+    is_one: Callable[[dict[str, Any]], bool]
     read: Callable[[Any, Path], LoadPoint]
     remedy: str
 
@@ -44,27 +44,10 @@ def dig(document: Any, *keys: str) -> Any:
     return document
 
 
-def is_vllm_summary(document: Any) -> bool:
-    """Return whether a document is a result of `vllm bench serve` without --save-detailed."""
-    return (
-        isinstance(document, dict)
-        and {"completed", "total_input_tokens"} <= document.keys()
-        and "ttfts" not in document
-    )
-
-
-def is_aiperf_summary(document: Any) -> bool:
-    """Return whether a document is the summary of a run of aiperf."""
-    return isinstance(dig(document, "request_latency", "unit"), str)
-
-
-def is_inference_perf_summary(document: Any) -> bool:
-    """Return whether a document is a summary of inference-perf, of a stage or of all."""
-    return isinstance(document, dict) and {"successes", "failures"} <= document.keys()
-
-
 def find_summary(document: Any) -> Summary | None:
     """Return the kind of summary that a document is; None for any other document."""
+    if not isinstance(document, dict):
+        return None
     return next((kind for kind in SUMMARIES if kind.is_one(document)), None)
 
 
@@ -210,20 +193,20 @@ def refuse_failed(failed: Any, path: Path) -> None:
 SUMMARIES = (
     Summary(
         "vllm bench serve",
-        is_vllm_summary,
+        lambda found: {"completed", "total_input_tokens"} <= found.keys() and "ttfts" not in found,
         vllm_load_point,
         "Give such summaries alone, or run it again with --save-result --save-detailed",
     ),
     Summary(
         "aiperf",
-        is_aiperf_summary,
+        lambda found: isinstance(dig(found, "request_latency", "unit"), str),
         aiperf_load_point,
         "Give such summaries alone, or profile_export.jsonl of the same folder; aiperf writes it with "
         "--export-level records",
     ),
     Summary(
         "inference-perf",
-        is_inference_perf_summary,
+        lambda found: {"successes", "failures"} <= found.keys(),
         inference_perf_load_point,
         "Give such summaries alone, or per_request_lifecycle_metrics.json; "
         "report.request_lifecycle.per_request: true of its config writes it",

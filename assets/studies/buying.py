@@ -75,14 +75,14 @@ def write_buying_list(
             "served_region": region,
             "gpu": gpu,
             "weeks": len(days) // BUYING_WEEK_DAYS,
-            **prices[gpu]._asdict(),
+            **{f"{name}_usd": usd for name, usd in prices[gpu]._asdict().items()},
         }
         rows += [
             {**place, "is_best": row["reserved_gpus"] == best, **row} for row in _commitment_rows(need, found)
         ]
     lost = _lost_pool_rows(settings, needs, chosen, prices)
     tables = (
-        pa.Table.from_pylist([_with_lake_columns(row) for row in rows], schema=SCHEMAS["commitments"]),
+        pa.Table.from_pylist(rows, schema=SCHEMAS["commitments"]),
         pa.Table.from_pylist(lost, schema=SCHEMAS["lost_pools"]),
     )
     for name, table in zip(("commitments", "lost_pools"), tables, strict=True):
@@ -193,8 +193,3 @@ def _lost_pool_rows(
             }
         )
     return rows
-
-
-def _with_lake_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with its prices renamed to the columns in the lake."""
-    return {f"{name}_usd" if name in CommitmentPrices._fields else name: value for name, value in row.items()}

@@ -113,9 +113,7 @@ def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
             )
     if query.floor is not None:
         require_known(query.floor, FLOOR_BITS, "quality floor", "--quality-floor")
-    name = catalogue.strictest_tier(catalogue.tiers)
-    if name is None:
-        raise ConfigError("No interactive tier has a target to attain. Give one in tiers.toml.")
+    name = catalogue.strictest
     tier = replace_given(catalogue.tiers[name], ttft_slo_s=query.ttft_slo_s, tpot_slo_s=query.tpot_slo_s)
     return dataclasses.replace(catalogue, tiers={**catalogue.tiers, name: tier})
 

@@ -2,11 +2,13 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
+from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.plans.cluster_workloads import dns_label
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
@@ -16,7 +18,7 @@ from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_S
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.models.world.model_rows import file_stem, render_model_key
 
-VLLM_IMAGE, DYNAMO_IMAGE = "vllm/vllm-openai:latest", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
+DYNAMO_IMAGE = "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
 ENGINE_PORT = 8000
 DRAFTER = "/path/to/drafter"
@@ -212,39 +214,16 @@ def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, scor
 
 def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
     """Return a config of fleetcast, based on the market's: `fleetcast try` replays it as LLM@config."""
-    point, settings = score.point, score.point.settings
-    file, prefix = market.config.file, " --prefix none" if score.point.settings.prefix == "none" else ""
-    return "\n".join(
-        [
-            f'# fleetcast try FILE --config fleet.toml --fleet "{llm}@config"{prefix}',
-            f"based_on = {json.dumps(file.stem if file.parent == CONFIG_DIR else str(file))}",
-            "",
-            "[trace]",
-            'name = "configured"',
-            "first_day = 2025-07-01",
-            "days = 2",
-            "seed = 0",
-            "",
-            "[fleet]",
-            f"max_batch = {settings.max_batch}",
-            f"max_prefill_tokens = {settings.token_budget}",
-            f'prefix = "{settings.prefix}"',
-            'batching = "chunked"',
-            f"async_scheduling = {json.dumps(settings.is_async)}",
-            f"speculative_acceptance = {list(settings.speculative_acceptance)}",
-            f"speculative_draft_s = {settings.speculative_draft_s}",
-            f"frontend_s = {market.config.fleet.frontend_s}",
-            "engines = []",  # the base may name answers, relative to its own folder
-            "",
-            "[fleet.deployments]",
-            f'"{llm}" = [{", ".join(render_pools(score))}]',
-            "",
-            "[replay]",
-            f'routing = "{settings.routing}"',
-            "cascades = {}",
-            "",
-            *render_overrides(llm, market.catalogue_of(point), point),
-        ]
+    file = market.config.file
+    return fill_template(
+        Path(__file__).with_name("fleet.toml.j2"),
+        {"toml": json.dumps},
+        llm=llm,
+        base=file.stem if file.parent == CONFIG_DIR else str(file),
+        settings=score.point.settings,
+        frontend_s=market.config.fleet.frontend_s,
+        pools=render_pools(score),
+        overrides=render_overrides(llm, market.catalogue_of(score.point), score.point),
     )
 
 
@@ -278,7 +257,7 @@ def render_overrides(llm: str, catalogue: Catalogue, point: EnginePoint) -> list
         targets = {"ttft_slo_s": tier.ttft_slo_s, "tpot_slo_s": tier.tpot_slo_s}
         lines += ["", f'[catalogue.tiers."{name}"]']
         lines += [f"{key} = {seconds}" for key, seconds in targets.items() if seconds is not None]
-    return [*lines, ""]
+    return lines
 
 
 def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
@@ -291,78 +270,21 @@ def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, sc
         *describe_requirements(llm, arch, score),
         f"Nodes are chosen by their label {PRODUCT_LABEL}. Compare: kubectl get nodes -L {PRODUCT_LABEL}",
     ]
-    if len(commands) == 1:
-        documents = [kubernetes_deployment(name, commands[0]), kubernetes_service(name)]
-    else:
-        if routing not in DYNAMO_ROUTERS:
-            notes.append(f"Dynamo has no {routing}. Its mode {NEAREST_DYNAMO_ROUTER} is near, not equal.")
-        documents = [dynamo_graph(name, commands, routing)]
-    return "".join(f"# {note}\n" for note in notes) + yaml.safe_dump_all(documents, sort_keys=False)
+    if len(commands) > 1 and routing not in DYNAMO_ROUTERS:
+        notes.append(f"Dynamo has no {routing}. Its mode {NEAREST_DYNAMO_ROUTER} is near, not equal.")
+    return fill_template(
+        Path(__file__).with_name("engines.yaml.j2"),
+        {"yaml": yaml_scalar},
+        notes=notes,
+        name=name,
+        commands=commands,
+        port=ENGINE_PORT,
+        product_label=PRODUCT_LABEL,
+        dynamo_image=DYNAMO_IMAGE,
+        router_mode=DYNAMO_ROUTERS.get(routing, NEAREST_DYNAMO_ROUTER),
+    )
 
 
-def kubernetes_deployment(name: str, command: EngineCommand) -> Mapping[str, Any]:
-    """Return the Deployment of one role."""
-    container = {
-        "name": "engine",
-        "image": VLLM_IMAGE,
-        "command": command.vllm,
-        "ports": [{"containerPort": ENGINE_PORT}],
-        "resources": {"limits": {"nvidia.com/gpu": command.shape.gpus}},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": ENGINE_PORT}, "periodSeconds": 5},
-    }
-    pod = {"nodeSelector": {PRODUCT_LABEL: command.product}, "containers": [container]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {
-            "replicas": command.instances,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
-        },
-    }
-
-
-def kubernetes_service(name: str) -> Mapping[str, Any]:
-    """Return the Service in front of the instances."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name},
-        "spec": {"selector": {"app": name}, "ports": [{"port": ENGINE_PORT, "targetPort": ENGINE_PORT}]},
-    }
-
-
-def dynamo_graph(name: str, commands: Sequence[EngineCommand], routing: str) -> Mapping[str, Any]:
-    """Return the DynamoGraphDeployment of prefill and decode workers, with the arguments of Dynamo 1.3."""
-    mode = DYNAMO_ROUTERS.get(routing, NEAREST_DYNAMO_ROUTER)
-    services: dict[str, Any] = {
-        "Frontend": {
-            "componentType": "frontend",
-            "replicas": 1,
-            "envs": [{"name": "DYN_ROUTER_MODE", "value": mode}],
-            "extraPodSpec": {"mainContainer": {"image": DYNAMO_IMAGE}},
-        }
-    }
-    for command in commands:
-        model, options = command.vllm[2], [*command.vllm[3:], "--disaggregation-mode", command.role]
-        services[f"Vllm{command.role.capitalize()}Worker"] = {
-            "componentType": "worker",
-            "subComponentType": command.role,
-            "replicas": command.instances,
-            "resources": {"limits": {"gpu": str(command.shape.gpus)}},
-            "extraPodSpec": {
-                "nodeSelector": {PRODUCT_LABEL: command.product},
-                "mainContainer": {
-                    "image": DYNAMO_IMAGE,
-                    "command": ["python3", "-m", "dynamo.vllm"],
-                    "args": ["--model", model, *options],
-                },
-            },
-        }
-    return {
-        "apiVersion": "nvidia.com/v1alpha1",
-        "kind": "DynamoGraphDeployment",
-        "metadata": {"name": name},
-        "spec": {"services": services},
-    }
+def yaml_scalar(text: str) -> str:
+    """Return a text as a value of YAML on one line, in quotes where it needs them."""
+    return yaml.safe_dump(text, width=float("inf")).removesuffix("...\n").rstrip()

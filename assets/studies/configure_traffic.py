@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.replay_workloads import prompt_arrays
-from fleetcast.assets.studies.try_fleet import index_names, read_file_requests, with_prefix_of_file
+from fleetcast.assets.studies.try_fleet import (
+    build_request_arrays,
+    frame_requests,
+    read_file_requests,
+    with_prefix_of_file,
+)
 from fleetcast.models.configure.fleet_trials import TrafficWindow, busiest_windows
-from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
@@ -100,36 +101,24 @@ def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.Dat
             f"--trace {trace}: there is no such file, and no trace of this name in the lake. Name a file, or "
             "run fleetcast ingest first."
         )
-    only: str | None = llm
-    found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
-    if not found:
-        only = None
+    for only in (llm, None):
         found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
+        if found:
+            break
     starts = sorted(float(row["hour"]) for row in found)
-    tables = [lake.sql("reads/configure_hour.sql", trace=trace, llm=only, hour=hour) for hour in starts]
-    frames = [
-        table.to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
-        for table in tables
+    return [
+        frame_requests(lake.sql("reads/configure_hour.sql", trace=trace, llm=only, hour=hour))
+        for hour in starts
     ]
-    return [frame.assign(arrival_s=frame["arrival_s"] - frame["arrival_s"].iloc[0]) for frame in frames]
 
 
 def build_traffic_window(
     rows: pd.DataFrame, catalogue: Catalogue, config: RunConfig, prefixes: Sequence[str]
 ) -> TrafficWindow:
     """Return requests as arrays, for each prefix mode."""
-    zeros = np.zeros(len(rows), np.int16)
-    plain = TraceArrays(
-        arrival_s=np.array(rows["arrival_s"], float),
-        region=zeros,
-        llm=zeros,
-        tier=index_names(rows["tier"], catalogue.tiers),
-        input_tokens=np.array(rows["input_tokens"], np.int32),
-        output_tokens=np.array(rows["output_tokens"], np.int32),
-    )
-    prompts = pa.Table.from_pandas(rows.drop(columns=["arrival_s", "llm", "tier"]))
-    traces = {}
-    for prefix in prefixes:
-        fleet = dataclasses.replace(config.fleet, prefix=prefix)
-        traces[prefix] = plain._replace(**prompt_arrays(prompts, fleet, "--prefix", "the traffic"))
+    fleets = {prefix: dataclasses.replace(config.fleet, prefix=prefix) for prefix in prefixes}
+    traces = {
+        prefix: build_request_arrays(rows, catalogue, fleet, "the traffic")
+        for prefix, fleet in fleets.items()
+    }
     return TrafficWindow(traces, config.fleet.prefix_block_tokens)

@@ -39,12 +39,7 @@ TRUTH = "truth"  # the clairvoyant forecast: the day's actual demand
 def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
     """Plan and replay a planned day by each forecast method, and write and return the trials.
 
-    Raises
-    ------
-    LakeError
-        The day has no forecasts or no plans.
-    ValueError
-        The day has no interactive request, so there is no SLO to attain.
+    LakeError without forecasts or plans of the day, ValueError without an interactive request on it.
     """
     for table in ("forecasts", "plans"):
         settings.require_day(table, day)
@@ -64,8 +59,7 @@ def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Ta
     search = KnobSearch((*settings.config.forecast.methods, TRUTH), target)
     search.run(list(search.knob_trials), replay_round)
     write_trials(settings, "decide", day, pa.concat_tables(tables))
-    query = "select * from decisions where trace = $trace and day = $day"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("decisions", day)
 
 
 def knob_trial_point(rows: pa.Table, share: float, tier: str) -> TargetTrial:

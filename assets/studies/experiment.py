@@ -83,7 +83,7 @@ class ReplayTrial(NamedTuple):
     figures: Mapping[str, float] = EMPTY_MAPPING  # metrics of its plan, reported with those of the replay
 
 
-def share_tables(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -> None:
+def share_tables(source: Lake, target: Lake, tables: Iterable[str], **partition: Any) -> None:
     """Link the files of some tables into another lake; copy them where the disk cannot link."""
     for table in tables:
         for file in source.files(table, **partition):

@@ -66,14 +66,8 @@ def replay_latency_draws(
 ) -> pa.Table:
     """Replay these policies (default: all on the day's scoreboard) in each draw, and write trials.
 
-    Raises
-    ------
-    LakeError
-        The day has not been replayed.
-    ConfigError
-        The day was replayed under another config; a policy is unknown, not replayed or plans in the replay.
-    ValueError
-        Too few or too many draws.
+    LakeError for a day that was not replayed, ConfigError for one replayed under another config and for a
+    policy that is unknown, not replayed or plans in the replay, ValueError for too few or too many draws.
     """
     settings = with_learned_shares(settings, day)
     chosen = open_loop_policies(settings, day, policies)

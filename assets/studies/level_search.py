@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,8 +22,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.level_answer import describe_level_trials
-from fleetcast.assets.studies.level_endpoint import read_endpoint
-from fleetcast.assets.studies.level_trials import LIMIT_STACK, LevelBench, LevelTrialKey
+from fleetcast.assets.studies.level_trials import LIMIT_STACK, LevelBench, LevelTrialKey, read_endpoint
 from fleetcast.models.traffic.request_needs import NEED_STEPS
 from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.mechanisms import LEVELS_BY
@@ -53,12 +53,8 @@ class LevelsQuery(NamedTuple):
 def try_levels(settings: RunSettings, day: date, query: LevelsQuery, progress: Progress) -> pa.Table:
     """Replay an endpoint of a day under each stack and number of levels, and write its level_trials.
 
-    Raises
-    ------
-    ConfigError
-        An unknown name, a number out of range, or an llm with several pools.
-    LakeError
-        The lake does not have the day.
+    ConfigError for an unknown name, a number out of range, or an llm with several pools; LakeError without
+    the day.
     """
     require_valid_levels(query)
     endpoint = read_endpoint(settings, day, query.llm, query.region, query.hours)
@@ -122,7 +118,7 @@ def try_stack(bench: LevelBench, by: str, load: float, stack: str, query: Levels
                 return bench.is_met(by, today._replace(instances=instances))
 
             found = find_least_sufficient(is_met, guess, limit)
-            guess = guess if found is None else found.number
+            guess = guess if found is None else found
 
 
 def level_trials_scope(day: date, table: pa.Table) -> dict[str, Any]:
@@ -134,21 +130,24 @@ def level_trials_scope(day: date, table: pa.Table) -> dict[str, Any]:
 
 LEVEL_VALUES_SQL = """
 from level_value
-where trace = $trace and day = $day and llm = $llm and region = $region
-order by needs_by = 'tier', needs_by, load_factor, stack, headroom_share, levels
+where trace = $trace and day = $day and llm = coalesce($llm, llm) and region = coalesce($region, region)
+order by llm, region, needs_by = 'tier', needs_by, load_factor, stack, headroom_share, levels
 """
 
 
 def read_level_values(
-    settings: RunSettings, day: date, llm: str, region: str
+    settings: RunSettings, day: date, llm: str | None = None, region: str | None = None
 ) -> list[list[Mapping[str, Any]]]:
-    """Return the rows of level_value of an endpoint, in groups of one source of needs and one load."""
+    """Return the rows of level_value of an endpoint, or of all: a group for each source of needs and load."""
     rows = settings.lake.sql(
         LEVEL_VALUES_SQL, trace=settings.trace, day=day, llm=llm, region=region
     ).to_pylist()
-    return [list(group) for _, group in groupby(rows, lambda row: (row["needs_by"], row["load_factor"]))]
+    way = itemgetter("llm", "region", "needs_by", "load_factor")
+    return [list(group) for _, group in groupby(rows, way)]
 
 
-def describe_endpoint_levels(settings: RunSettings, day: date, llm: str, region: str) -> list[str]:
-    """Return a sentence about an endpoint's trials for each source of needs and each load."""
+def describe_endpoint_levels(
+    settings: RunSettings, day: date, llm: str | None = None, region: str | None = None
+) -> list[str]:
+    """Return a sentence about the trials of an endpoint, or of each, by source of needs and load."""
     return [describe_level_trials(rows) for rows in read_level_values(settings, day, llm, region)]

@@ -37,14 +37,8 @@ def try_planners(
     policies that use some of the ideas. `draws`: resamples of the day's requests, on which the planners that
     attain the targets are searched again, without the policies of `ideas`.
 
-    Raises
-    ------
-    LakeError
-        The day has no plans.
-    ConfigError
-        An unknown planner, or one without a knob.
-    ValueError
-        Fewer draws than 0 or more than MAX_DRAWS.
+    LakeError without plans of the day, ConfigError for an unknown planner or one without a knob, ValueError
+    for fewer draws than 0 or more than MAX_DRAWS.
     """
     if not 0 <= draws <= MAX_DRAWS:
         raise ValueError(f"{draws} draws of a day's requests: take 0 to {MAX_DRAWS}; each takes minutes.")
@@ -73,8 +67,7 @@ def try_planners(
         resample = search.search_resample(settings, first, draw)
         rows += [table for name, twin in chosen for table in resample.rows(name, twin)]
     write_trials(settings, "board", day, pa.concat_tables(rows))
-    query = "from planner_trials where trace = $trace and day = $day"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("planner_trials", day)
 
 
 def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:

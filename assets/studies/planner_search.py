@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
+from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.schemas import TIMESTAMP
+from fleetcast.assets.lake.settings import Progress, RunSettings, midnight
 from fleetcast.assets.studies.board_day import (
     ATTAINED,
     BoardDay,
@@ -19,7 +22,7 @@ from fleetcast.assets.studies.board_day import (
     worst_attained_ratio,
 )
 from fleetcast.assets.studies.experiment import INPUT_TABLES, TUNED, KnobSearch, Variant, scratch_lake
-from fleetcast.assets.studies.resamples import write_resampled_day
+from fleetcast.models.traffic.day_resample import resample_arrivals
 from fleetcast.models.trials.target_search import POINT_STEP, TargetTrial
 from fleetcast.models.world.knobs import factor_settings
 from fleetcast.models.world.planners import ablation_steps
@@ -165,3 +168,25 @@ def required_attainment_ratio(planner_trials: Iterable[Sequence[TargetTrial]]) -
     """Return the required fraction of each target: 1, or, where no planner reaches it, the weakest's best."""
     best = [max(trial.attained for trial in trials) for trials in planner_trials if trials]
     return min(best) if best and max(best) < 1 else 1.0
+
+
+def write_resampled_day(settings: RunSettings, day: date, draw: int) -> None:
+    """Replace the day's requests with resample number `draw` (models/traffic/day_resample.py)."""
+    lake, trace = settings.lake, settings.trace
+    old_files = lake.files("requests", trace=trace, day=day)
+    table = lake.read("requests", trace=trace, day=day).drop_columns(["trace", "day"]).sort_by("arrived_at")
+    midnight_us = np.datetime64(midnight(day).replace(tzinfo=None), "us").astype(np.int64)
+    arrived_us = table["arrived_at"].cast(pa.int64()).to_numpy() - midnight_us
+    rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), draw])
+    rows, at_us = resample_arrivals(arrived_us, rng)
+    table = table.take(pa.array(rows))
+    new_columns = {
+        "arrived_at": pa.array(midnight_us + at_us).cast(TIMESTAMP),
+        "request_id": pa.array(np.arange(rows.size, dtype=np.uint64)),
+    }
+    for name, column in new_columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    for file in old_files:
+        lake.remove(file)
+    lake.write("requests", table, trace=trace, day=day)
+    build_demand(lake, trace, day)

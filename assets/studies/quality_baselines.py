@@ -86,16 +86,13 @@ def best_plans_by_tables(
 ) -> dict[str, tuple[float, PointPlan] | None]:
     """Return quality and plan, by tables: least latency for the quality, and most quality in the latency."""
     demand = market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
-    found: dict[str, list[tuple[float, PointPlan]]] = {"least latency": [], "most quality": []}
+    fastest, best = list[tuple[float, PointPlan]](), list[tuple[float, PointPlan]]()
     for offer in market.offers.values():
-        fastest = least_latency_plan(offer, demand, requirement.quality)
-        best = best_quality_plan(offer, demand, requirement.latency_s)
-        for name, plan in zip(found, (fastest, best), strict=True):
-            if plan is not None:
-                found[name].append((float(offer.quality[plan.point]), plan))
+        if plan := least_latency_plan(offer, demand, requirement.quality):
+            fastest.append((float(offer.quality[plan.point]), plan))
+        if plan := best_quality_plan(offer, demand, requirement.latency_s):
+            best.append((float(offer.quality[plan.point]), plan))
     return {
-        "least latency": min(found["least latency"], key=lambda pair: pair[1].latency_s, default=None),
-        "most quality": max(
-            found["most quality"], key=lambda pair: (round(pair[0], 6), -pair[1].usd_per_hour), default=None
-        ),
+        "least latency": min(fastest, key=lambda pair: pair[1].latency_s, default=None),
+        "most quality": max(best, key=lambda pair: (round(pair[0], 6), -pair[1].usd_per_hour), default=None),
     }

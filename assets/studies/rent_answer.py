@@ -64,12 +64,8 @@ def answer_rent_query(
 
     `tokens_per_s`: the load to serve, in input tokens/s; None: the largest forecast load of the day.
 
-    Raises
-    ------
-    ConfigError
-        An unknown name, a GPU without a price, or an llm that no instance holds.
-    ValueError
-        No traffic, caps under which no fleet can be rented, or no option that meets the targets.
+    ConfigError for an unknown name, a GPU without a price, or an llm that no instance holds; ValueError
+    without traffic, a fleet within the caps, or an option that meets the targets.
     """
     scenario = build_rent_scenario(settings, day, query, tokens_per_s)
     prices = deployment_prices(scenario)

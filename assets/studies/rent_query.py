@@ -133,8 +133,7 @@ def build_rent_scenario(
             f"Less than one interactive request of {query.llm} an hour is forecast on {day}: there is "
             "nothing to rent for. Name another --llm, or another --date."
         )
-    tier_name = catalogue.strictest_tier(catalogue.tiers)
-    assert tier_name is not None  # check_tiers guarantees it
+    tier_name = catalogue.strictest
     slos_s = {"ttft_slo_s": query.ttft_slo_s, "tpot_slo_s": query.tpot_slo_s}
     tier: Tier = replace_given(catalogue.tiers[tier_name], **slos_s)
     pairs = [(gpu, tp) for gpu in query.gpus for tp in TENSOR_PARALLEL]

@@ -84,11 +84,10 @@ def _hourly_targets(grid: Grid, rows: pd.DataFrame) -> Floats:
 
 def _require_room(settings: RunSettings, targets: Floats) -> None:
     """Raise ValueError if `targets`, instances of shape (24, pools), exceed max_instances of a pool."""
-    over = [(pool, int(peak)) for pool, peak in zip(settings.grid.pools, targets.max(axis=0), strict=True)]
-    for pool, peak in over:
+    for pool, peak in zip(settings.grid.pools, targets.max(axis=0).tolist(), strict=True):
         if peak > pool.max_instances:
             raise ValueError(
-                f"{peak} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
+                f"{peak:.0f} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
                 f"has room for {pool.max_instances}. Raise its [fleet] max_instances."
             )
 
@@ -115,16 +114,5 @@ def fixed_fleet_trial(variant: Variant, targets: Floats, has_plans: bool = True)
 def _recorded_ttft(settings: RunSettings, day: date) -> list[dict[str, Any]]:
     """Return TTFT metrics that the trace's source recorded, by tier, as figures of a trial."""
     timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
-    rows = settings.lake.sql(
-        "reads/measured_ttft.sql",
-        trace=settings.trace,
-        day=day,
-        tiers=list(timed),
-        slos_s=list(timed.values()),
-    ).to_pylist()
-    return [
-        {"metric": metric, "tier": row["tier"], "value": value}
-        for row in rows
-        for metric, value in row.items()
-        if metric != "tier"
-    ]
+    tiers = {"tiers": list(timed), "slos_s": list(timed.values())}
+    return settings.lake.sql("reads/measured_ttft.sql", trace=settings.trace, day=day, **tiers).to_pylist()

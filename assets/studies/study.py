@@ -35,8 +35,8 @@ from fleetcast.assets.studies.experiment import (
     write_trials,
 )
 from fleetcast.assets.studies.study_files import StudyVariant, load_study, study_names
-from fleetcast.models.aliases import Floats, Ints
-from fleetcast.models.world.calendar import QUARTER_S
+from fleetcast.models.aliases import Ints
+from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
 from fleetcast.models.world.project_paths import CODE
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -88,17 +88,14 @@ def prepare_lake(settings: RunSettings, days: Sequence[date], progress: Progress
 def run_variant(variant: StudyVariant, prepared: Lake, progress: Progress) -> pa.Table:
     """Plan and replay a variant's days; return each policy's rows of trials over all days."""
     policies = variant.settings.config.replay.policies
-    quarters = dict.fromkeys(policies, np.zeros(len(variant.settings.catalogue.llms)))
+    quarters: dict[str, Ints] = dict.fromkeys(policies, np.zeros(1, np.int64))
     with scratch_lake(variant.settings, prepared, INPUT_TABLES) as scratch:
         for day in variant.days:
             plan_day(scratch, day, progress)
         for days in [variant.days] if variant.in_one_go else [[day] for day in variant.days]:
             largest: dict[str, Ints] = {}
             replay_days(scratch, days, policies, progress, largest)
-            quarters = {
-                name: quarters[name] + instance_hours_by_llm(scratch, peaks)
-                for name, peaks in largest.items()
-            }
+            quarters = {name: quarters[name] + peaks.sum(axis=0) for name, peaks in largest.items()}
         tables = []
         with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
             for policy in policies:
@@ -111,18 +108,11 @@ def run_variant(variant: StudyVariant, prepared: Lake, progress: Progress) -> pa
     return pa.concat_tables(tables)
 
 
-def instance_hours_by_llm(settings: RunSettings, largest: Ints) -> Floats:
-    """Return instance-hours by llm, (L,); `largest`: instances by quarter of an hour, (quarters, L * R)."""
-    regions = len(settings.catalogue.regions)
-    return largest.sum(axis=0).reshape(-1, regions).sum(axis=1) * QUARTER_S / 3600.0
-
-
-def quarter_hour_metrics(settings: RunSettings, hours_by_llm: Floats) -> list[dict[str, Any]]:
-    """Return the rows of the metric quarter_instance_hours; `of_llms`: instance-hours, shape (L,)."""
-    values = {
-        **dict(zip(settings.catalogue.llms, hours_by_llm.tolist(), strict=True)),
-        ALL_GROUPS: float(hours_by_llm.sum()),
-    }
+def quarter_hour_metrics(settings: RunSettings, quarters: Ints) -> list[dict[str, Any]]:
+    """Return the metric quarter_instance_hours; `quarters`: instances, summed over quarters, (L * R,)."""
+    llms = list(settings.catalogue.llms)
+    hours = quarters.reshape(len(llms), -1).sum(axis=1) * QUARTER_S / HOUR_S
+    values = {**dict(zip(llms, hours.tolist(), strict=True)), ALL_GROUPS: float(hours.sum())}
     return [{"metric": "quarter_instance_hours", "llm": llm, "value": value} for llm, value in values.items()]
 
 

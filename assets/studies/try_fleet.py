@@ -35,7 +35,7 @@ from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
-from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 from fleetcast.models.world.instance_kv_memory import longest_request_tokens
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.named_llms import add_named_llms
@@ -220,21 +220,28 @@ def read_file_requests(
     """
     lake = Lake(scratch / "lake")
     report = land_file(path, lake, catalogue, progress, columns)
-    rows = lake.sql(
-        "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
-        "prefix_hashes, session_id, tier_source = 'dealt' as is_distributed from requests "
-        "order by arrived_at, request_id"
-    ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
+    rows = frame_requests(
+        lake.sql(
+            "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
+            "prefix_hashes, session_id, tier_source = 'dealt' as is_distributed from requests "
+            "order by arrived_at, request_id"
+        )
+    )
     is_distributed = rows.pop("is_distributed").to_numpy(bool)
-    mapping, strictest, note = mapping_file(path), catalogue.strictest_tier(catalogue.tiers), ""
+    mapping, strictest, note = mapping_file(path), catalogue.strictest, ""
     is_mapped = mapping.is_file() and "tier" in read_toml(mapping)
     if is_distributed.any() and not is_mapped:
         rows.loc[is_distributed, "tier"] = strictest
         note = f"tier {strictest} for {is_distributed.sum():,} requests whose tier the file does not have"
     if rows.empty:
         raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
-    rows = rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].iloc[0])
     return TryRequests(report, rows, note)
+
+
+def frame_requests(table: pa.Table) -> pd.DataFrame:
+    """Return requests in order of arrival, which count from the first one; hashes stay in Arrow's lists."""
+    rows = table.to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
+    return rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].min())
 
 
 def run_fleet_trial(
@@ -251,17 +258,9 @@ def run_fleet_trial(
     for pool in pools:
         sized[pool.llm].append((pool.deployment, pool.instances))
     fleet = fixed_fleet(sized, fleet_catalogue, config)
-    prefix_columns = pa.Table.from_pandas(requests.drop(columns=["arrival_s", "llm", "tier"]))
-    llm = np.zeros(len(requests), np.int16) if len(llms) == 1 else llm_codes(requests, llms, text)
-    trace = TraceArrays(
-        arrival_s=requests["arrival_s"].to_numpy(float),
-        region=np.zeros(len(requests), np.int16),
-        llm=llm,
-        tier=index_names(requests["tier"], catalogue.tiers),
-        input_tokens=requests["input_tokens"].to_numpy(np.int32),
-        output_tokens=requests["output_tokens"].to_numpy(np.int32),
-        **prompt_arrays(prefix_columns, config.fleet, "--prefix", "the file"),
-    )
+    trace = build_request_arrays(requests, catalogue, config.fleet, "the file")
+    if len(llms) > 1:
+        trace = trace._replace(llm=llm_codes(requests, llms, text))
     until_s = float(trace.arrival_s[-1]) + 1.0
     rules = make_rules(fleet_catalogue, config.replay, "follow")
     outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
@@ -269,6 +268,23 @@ def run_fleet_trial(
         text,
         fleet_trial_row(trace, fleet, outcome, catalogue, until_s),
         outcome.first_token_s - trace.arrival_s,
+    )
+
+
+def build_request_arrays(
+    rows: pd.DataFrame, catalogue: Catalogue, fleet: FleetConfig, source: str
+) -> TraceArrays:
+    """Return requests, as `frame_requests` has them, as arrays of one llm; `source`: of them, in an error."""
+    zeros = np.zeros(len(rows), np.int16)
+    prompts = pa.Table.from_pandas(rows.drop(columns=["arrival_s", "llm", "tier"]))
+    return TraceArrays(
+        arrival_s=np.array(rows["arrival_s"], float),
+        region=zeros,
+        llm=zeros,
+        tier=index_names(rows["tier"], catalogue.tiers),
+        input_tokens=np.array(rows["input_tokens"], np.int32),
+        output_tokens=np.array(rows["output_tokens"], np.int32),
+        **prompt_arrays(prompts, fleet, "--prefix", source),
     )
 
 

@@ -1,12 +1,10 @@
 """Figures of the boards of unseen days: all traces of a lake side by side, and the trials of a trace."""
 
 from collections.abc import Mapping
-from datetime import date
 
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.pages.figure_files import DrawFigure
 from fleetcast.assets.pages.figure_style import (
     BLUE,
@@ -31,13 +29,10 @@ def unseen_drawings() -> Mapping[str, DrawFigure]:
     """Return the figures of a board of unseen days, by file name."""
     return {
         "unseen_boards": lambda settings, _: draw_boards(settings.lake.sql(BOARDS_SQL).to_pandas()),
-        "knob_trades": draw_day_trades,
+        "knob_trades": lambda settings, _: draw_trades(
+            settings.lake.sql("reads/knob_trades.sql", trace=settings.trace).to_pandas()
+        ),
     }
-
-
-def draw_day_trades(settings: RunSettings, _: date) -> Figure:
-    """Draw the trials of the last comparison of the trace."""
-    return draw_trades(settings.lake.sql("reads/knob_trades.sql", trace=settings.trace).to_pandas())
 
 
 def draw_boards(boards: pd.DataFrame) -> Figure:

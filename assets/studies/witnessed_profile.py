@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +11,10 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.studies.latency_error import profile_errors
 from fleetcast.assets.studies.witness import name_profiles
 from fleetcast.models.latency.latency_errors import ProfileError, calibrated_copy
-from fleetcast.models.trials.hours_fit import LEAST_FIT_HOURS, PHASE_METRICS, HoursFit, fit_hours
+from fleetcast.models.trials.point_fit import LEAST_FIT_HOURS, PHASE_METRICS, HoursFit, fit_hours
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 WITNESSED_SQL = "select * from witnessed where trace = $trace and day = $day and llm = $llm order by all"
-
-
-class WitnessedProfile(NamedTuple):
-    """A profile that was scaled to a night, and the fit."""
-
-    profile: LatencyProfile
-    fit: HoursFit
 
 
 def fit_witnessed_profile(
@@ -31,16 +24,11 @@ def fit_witnessed_profile(
     gpu: str,
     tensor_parallel: int,
     limits: Mapping[str, float],
-) -> WitnessedProfile:
-    """Scale the profile of a deployment to the hours of a witnessed day.
+) -> tuple[LatencyProfile, HoursFit]:
+    """Return the profile of a deployment, scaled to the hours of a witnessed day, and the fit.
 
-    Raises
-    ------
-    LakeError
-        The day was not witnessed.
-    ValueError
-        The llm runs on several deployments or another one, the night is of another profile, or too few hours
-        show a phase.
+    LakeError for a day that was not witnessed, ValueError if the llm runs on several deployments or another
+    one, the night is of another profile, or too few hours show a phase.
     """
     error = _only_profile(settings, llm, gpu, tensor_parallel)
     rows = _witnessed_rows(settings, day, llm, error)
@@ -55,7 +43,7 @@ def fit_witnessed_profile(
     profile = calibrated_copy(
         settings.catalogue, error.profile, fit.prefill_factor, fit.decode_factor, shares, source
     )
-    return WitnessedProfile(profile, fit)
+    return profile, fit
 
 
 def _only_profile(settings: RunSettings, llm: str, gpu: str, tensor_parallel: int) -> ProfileError:

@@ -136,24 +136,31 @@ class FleetScore(NamedTuple):
     seconds: Mapping[str, float]  # of interactive requests of all windows, percentiles, like ttft_p95_s
 
 
-def cut_trace(trace: TraceArrays, first: int, end: int) -> TraceArrays:
-    """Return the rows from `first` to before `end`, with arrivals from 0 s."""
+def select_requests_of(window: TrafficWindow, keep: np.ndarray) -> TrafficWindow:
+    """Return a window with its requests `keep`, shape (n,), ascending, from 0 s."""
+    traces = {prefix: select_rows(trace, keep) for prefix, trace in window.traces.items()}
+    return window._replace(traces=traces)
+
+
+def select_rows(trace: TraceArrays, keep: np.ndarray) -> TraceArrays:
+    """Return the rows `keep`, shape (n,), ascending, with arrivals from 0 s."""
     columns = {
-        name: column[first:end].copy()
+        name: column[keep]
         for name, column in trace._asdict().items()
         if name not in ("first_hash", "hashes") and column.size
     }
-    columns["arrival_s"] -= columns["arrival_s"][0]
+    columns["arrival_s"] = columns["arrival_s"] - columns["arrival_s"][0]
     if trace.hashes.size:
-        blocks = trace.first_hash[first : end + 1]
-        columns |= {"first_hash": blocks - blocks[0], "hashes": trace.hashes[blocks[0] : blocks[-1]].copy()}
+        counts = np.diff(trace.first_hash)[keep]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(trace.first_hash[:-1][keep] - starts[:-1], counts) + np.arange(starts[-1])
+        columns |= {"first_hash": starts, "hashes": trace.hashes[rows]}
     return trace._replace(**columns)
 
 
 def cut_window(window: TrafficWindow, first: int, end: int) -> TrafficWindow:
     """Return the rows from `first` to before `end` of a window."""
-    traces = {prefix: cut_trace(trace, first, end) for prefix, trace in window.traces.items()}
-    return window._replace(traces=traces)
+    return select_requests_of(window, np.arange(first, end))
 
 
 def busiest_windows(window: TrafficWindow, length_s: float, count: int) -> list[TrafficWindow]:
@@ -179,8 +186,7 @@ def thin_window(window: TrafficWindow, most_requests: int) -> TrafficWindow:
     if size <= most_requests:
         return window
     keep = np.sort(np.random.default_rng(THIN_SEED).choice(size, most_requests, replace=False))
-    traces = {prefix: select_rows(trace, keep) for prefix, trace in window.traces.items()}
-    return window._replace(traces=traces)
+    return select_requests_of(window, keep)
 
 
 def change_window(window: TrafficWindow, rate: float, prompts: float) -> TrafficWindow:
@@ -196,22 +202,6 @@ def change_window(window: TrafficWindow, rate: float, prompts: float) -> Traffic
         for prefix, trace in window.traces.items()
     }
     return window._replace(traces=traces)
-
-
-def select_rows(trace: TraceArrays, keep: np.ndarray) -> TraceArrays:
-    """Return the rows `keep`, shape (n,), ascending, with arrivals from 0 s."""
-    columns = {
-        name: column[keep]
-        for name, column in trace._asdict().items()
-        if name not in ("first_hash", "hashes") and column.size
-    }
-    columns["arrival_s"] = columns["arrival_s"] - columns["arrival_s"][0]
-    if trace.hashes.size:
-        counts = np.diff(trace.first_hash)[keep]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(trace.first_hash[:-1][keep] - starts[:-1], counts) + np.arange(starts[-1])
-        columns |= {"first_hash": starts, "hashes": trace.hashes[rows]}
-    return trace._replace(**columns)
 
 
 def score_fleet(

@@ -146,9 +146,9 @@ def fewest_attaining(
     found = find_least_sufficient(attains, guess, high, low, parts)
     if found is None:
         return None
-    if parts is not None and found.number > parts:
-        return trials.score(point, line.counts(found.number))
-    return trim_phases(trials, point, line.counts(found.number), line.low)
+    if parts is not None and found > parts:
+        return trials.score(point, line.counts(found))
+    return trim_phases(trials, point, line.counts(found), line.low)
 
 
 def trim_phases(
@@ -163,7 +163,7 @@ def trim_phases(
 
         most = counts[phase]
         found = find_least_sufficient(attains, most, most, min(low[phase], most), resolution=None)
-        counts = (*counts[:phase], found.number if found else most, *counts[phase + 1 :])
+        counts = (*counts[:phase], most if found is None else found, *counts[phase + 1 :])
     return trials.score(point, counts)
 
 

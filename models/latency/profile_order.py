@@ -95,7 +95,7 @@ def degree_error_share(catalogue: Catalogue, near: LatencyProfile) -> float:
 def correction_factors(measured: LatencyProfile, computed: LatencyProfile) -> tuple[float, float]:
     """Return how many times as long prefill and decode take, in the median over the measured knots.
 
-    Knots of batches that were not measured have this median already (models/trials/seen_loads.py).
+    Knots of batches that were not measured have this median already (models/trials/engine_calibration.py).
     """
     batch = np.array(measured.decode_batch)
     steps_s = np.array(measured.decode_s) + measured.decode_per_kv_token_s * batch * FACTOR_CONTEXT

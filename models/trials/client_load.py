@@ -60,9 +60,7 @@ def replay_client_loop(
     clients : requests that run or wait at any time; they all begin at 0 s
     input_tokens, output_tokens : shape (R,), of the requests; client c sends the rows c, c + clients, ...
 
-    Raises
-    ------
-    ValueError : fewer requests than clients, too many for a client, or a request that does not fit
+    ValueError for fewer requests than clients, too many for a client, or a request that does not fit.
     """
     check_client_load(clients, input_tokens.size)
     frontend_s = float(fleet.network_s[0, 0])

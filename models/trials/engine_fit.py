@@ -111,11 +111,6 @@ def curve_seconds(first: float, knots: npt.NDArray[np.int64], slopes: Floats) ->
     return tuple(np.cumsum([first, *(np.diff(knots) * slopes)]).round(6).tolist())
 
 
-def straight_parameters(five: Floats, shape: CurveKnots) -> Floats:
-    """Return all log parameters of straight curves, shape (sum of shape.parts,); five: shape (5,), logs."""
-    return np.repeat(five, shape.parts)
-
-
 def roofline_parameters(work: RooflineWork, efficiency: Efficiency, shape: CurveKnots) -> Floats:
     """Return the logs of a, b, c, d and g, shape (5,), of lines through the ends of the roofline's curves."""
     five = []
@@ -154,9 +149,8 @@ def fit_straight_curves(problem: FitProblem, about: Floats) -> FittedCurves:
     from scipy.optimize import differential_evolution
 
     def loss(five: Floats) -> float:
-        return mean_log_error(
-            problem, latency_fit(straight_parameters(five, problem.shape), problem.shape), COARSE
-        )
+        logs = np.repeat(five, problem.shape.parts)  # of straight curves: all slopes of one are equal
+        return mean_log_error(problem, latency_fit(logs, problem.shape), COARSE)
 
     bounds = [(log - LOG_SEARCH_RADIUS, log + LOG_SEARCH_RADIUS) for log in about]
     best = differential_evolution(
@@ -169,9 +163,9 @@ def refine_straight_curves(problem: FitProblem, five: Floats) -> FittedCurves:
     """Refine straight curves by simplexes of falling size from `five`, shape (5,), log parameters."""
     for spread in SPREADS:
         five = minimise_by_simplex(
-            problem, five, lambda free: straight_parameters(free, problem.shape), spread, SIMPLEX_TRIES
+            problem, five, lambda free: np.repeat(free, problem.shape.parts), spread, SIMPLEX_TRIES
         ).log_parameters
-    logs = straight_parameters(five, problem.shape)
+    logs = np.repeat(five, problem.shape.parts)
     return FittedCurves(logs, mean_log_error(problem, latency_fit(logs, problem.shape), FINE))
 
 

@@ -138,16 +138,11 @@ def measure_latency_curve(
     sample = single_tier_trace(np.cumsum(gaps), *(column[picks] for column in mix))
     fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
     trial = LoadTrial(sample, fleet, trial_rules(shape.llm, catalogue, config))
-    load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial, shape.llm)
+    requests, seconds = flood_endpoint(trial, shape.llm)
+    load_per_s = np.array(LOAD_SHARES) * (requests.size / seconds)  # that end while others always wait
     return LatencyCurve(
         load_per_s, np.maximum.accumulate([p95_latency_s(trial, load) for load in load_per_s])
     )
-
-
-def saturation_rate_per_s(trial: LoadTrial, llm: str) -> float:
-    """Return the requests/s that end while others always wait."""
-    requests, seconds = flood_endpoint(trial, llm)
-    return requests.size / seconds
 
 
 def p95_latency_s(trial: LoadTrial, load_per_s: float) -> float:

@@ -1,4 +1,4 @@
-"""Fit a factor of prefill and one of decode to the means that a benchmark printed for each of its loads.
+"""Fit a factor of prefill and one of decode to means of a benchmark's loads, or to hours of measured engines.
 
 A summary of a benchmark has no requests, so each load is replayed with requests of equal length, by clients
 that wait for their answers or with Poisson arrivals (client_load.py). Its mean TTFT and TPOT are compared
@@ -10,6 +10,10 @@ Means, not medians: seconds grow with tokens nearly along a line, so the mean ov
 length. Clients with requests of equal length stay in step, so their prompts meet; others do not, and TTFT
 is far less. So a load of several clients says nothing of prefill: only one client does, or arrivals at a
 rate. The curves keep their shape: a few means do not show it.
+
+Of hours (`fit_hours`), `hourly_speed_ratios` (latency_drift.py) gives by how much each phase left its profile
+in each. The factor of a phase is the median of its hours. Every third hour that is known is left out of a
+second fit and compared with it.
 """
 
 import dataclasses
@@ -25,9 +29,13 @@ from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import MAX_CLIENT_REQUESTS, SentRequests, replay_equal_requests
 from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
+from fleetcast.models.trials.latency_drift import LEAST_LEVEL_HOURS
 from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
+LEAST_FIT_HOURS = 3 * LEAST_LEVEL_HOURS  # of a phase: two thirds to fit, one to check
+HELD_OUT_EVERY = 3
+PHASE_METRICS = {"prefill": "TTFT", "decode": "TPOT"}  # the latency that a phase decides
 MOST_POINT_REQUESTS, POINT_WAVES = 1_000, 4  # of a replay: requests, or so many of each client if more
 FIT_ROUNDS = 10
 SMALLEST_STEP = 1e-3  # of a factor, a share: below, the fit has ended
@@ -173,3 +181,40 @@ def mean_times(sent: SentRequests) -> tuple[float, float]:
     """Return the mean TTFT and TPOT of replayed requests, seconds."""
     token_s = tpot_s(sent.ttft_s, sent.e2e_s, sent.output_tokens)
     return float(np.mean(sent.ttft_s)), float(np.mean(token_s))
+
+
+class HoursFit(NamedTuple):
+    """Factors of a profile's seconds, and the errors of the hours that were left out."""
+
+    prefill_factor: float
+    decode_factor: float
+    hours: int  # of the phase that fewer hours show
+    checks: list[CalibrationCheck]  # of each phase that was fitted
+
+    @property
+    def kept_phases(self) -> list[str]:
+        """Phases that too few hours show."""
+        fitted = {check.metric for check in self.checks}
+        return [phase for phase, metric in PHASE_METRICS.items() if metric not in fitted]
+
+
+def fit_hours(factors: Mapping[str, Floats], limits: Mapping[str, float] = LIMITS) -> HoursFit | None:
+    """Return the factors of the phases; None if no phase has LEAST_FIT_HOURS hours.
+
+    factors : by phase, measured over replayed seconds of each hour, (hours,), in order of time; NaN where
+        unknown. A phase with fewer than LEAST_FIT_HOURS known hours keeps its seconds.
+    limits : largest error that passes, by metric of PHASE_METRICS
+    """
+    found, known, checks = dict.fromkeys(PHASE_METRICS, 1.0), list[int](), list[CalibrationCheck]()
+    for phase, metric in PHASE_METRICS.items():
+        hours = factors.get(phase, np.empty(0))
+        hours = hours[np.isfinite(hours)]
+        if hours.size < LEAST_FIT_HOURS:
+            continue
+        is_out = np.arange(hours.size) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+        fitted = np.median(hours[~is_out])
+        error = float(np.median(np.abs(fitted / hours[is_out] - 1)))
+        found[phase] = float(np.median(hours))
+        known.append(hours.size)
+        checks.append(CalibrationCheck(metric, "an hour", found[phase], np.nan, error, limits[metric]))
+    return HoursFit(found["prefill"], found["decode"], min(known), checks) if checks else None

@@ -55,36 +55,20 @@ def next_point(
 RESOLUTION = 50  # numbers from here on are found to one part in so many, smaller ones exactly
 
 
-class LeastSufficient(NamedTuple):
-    """The least number found to be sufficient, and the largest number below it found to be too few."""
-
-    number: int
-    too_few: int
-
-    @property
-    def resolution(self) -> int:
-        """Distance of the two numbers: the exact answer is above `too_few` and at most `number`."""
-        return self.number - self.too_few
-
-
 def find_least_sufficient(
     is_sufficient: Callable[[int], bool],
     guess: int,
     most: int,
     least: int = 1,
     resolution: int | None = RESOLUTION,
-) -> LeastSufficient | None:
+) -> int | None:
     """Return the least sufficient number from `least` to `most`; None where `most` is not sufficient.
 
     The search goes from the guess in steps that double until a sufficient and an insufficient number are
     known, then bisects, to one part in `resolution` or exactly. It assumes that every number above a
     sufficient one is sufficient.
     """
-    low, high, step = (
-        least - 1,
-        most + 1,
-        1,
-    )  # `low` is insufficient; `high` is sufficient unless it is most + 1
+    low, high, step = least - 1, most + 1, 1  # `low` is insufficient; `high` sufficient unless most + 1
     at = min(max(guess, least), most)
     while (low < least or high > most) and low < most and high > least:
         if is_sufficient(at):
@@ -95,4 +79,4 @@ def find_least_sufficient(
     while high - low > max(1, high // resolution if resolution else 1):
         middle = (low + high) // 2
         low, high = (low, middle) if is_sufficient(middle) else (middle, high)
-    return LeastSufficient(high, low) if high <= most else None
+    return high if high <= most else None

@@ -108,6 +108,13 @@ class Catalogue:
         }
         return min(slos, key=lambda name: slos[name], default=None)
 
+    @property
+    def strictest(self) -> str:
+        """The strictest tier of all; a catalogue that was read has one (`check_tiers`)."""
+        name = self.strictest_tier(self.tiers)
+        assert name is not None
+        return name
+
     def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
         """Return the latency profile of a deployment; ConfigError if the catalogue has none."""
         for profile in self.latency:

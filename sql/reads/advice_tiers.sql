@@ -2,7 +2,7 @@
 -- grain: tier
 -- reads: scorecard
 -- units: share
-select tier, attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share
+select tier, attainment_share(sum(met), sum(requests), sum(pending)) as in_time_share
 from scorecard
 where trace = $trace and day = $day and policy = $policy
 group by tier

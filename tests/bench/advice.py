@@ -42,7 +42,7 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_measure
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plans
-from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Floats
 from fleetcast.models.traffic.future_days import sample_load_factors
@@ -240,7 +240,7 @@ def foreseen_loads() -> Figures:
         with tempfile.TemporaryDirectory() as folder:
             settings, dates = land_service(name, count, Path(folder))
             for day in dates[2:]:
-                advice_pipeline.forecast_next_day(settings, day, Progress())
+                forecast_plan_day(settings, day, Progress())
             for number in range(3, count):
                 past = dates[max(2, number - advice_pipeline.MOST_PAST_DAYS) : number]
                 inside.append(is_load_foreseen(settings, dates[number], past))
@@ -355,7 +355,7 @@ def least_usd(settings: RunSettings, plan: MidnightPlan, rule: str, draw: DayDra
     least = find_least_sufficient(
         lambda number: replay(number).is_on_target(settings.catalogue), 1, len(HINDSIGHT_HEADROOMS)
     )
-    return np.inf if least is None else replay(least.number).usd
+    return np.inf if least is None else replay(least).usd
 
 
 def sample_requests(rates: Floats, requests: int, lengths: pd.DataFrame) -> pd.DataFrame:

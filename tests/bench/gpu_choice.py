@@ -29,11 +29,11 @@ from fleetcast.assets.advice import (
     rule_replays,
     tomorrow_draws,
 )
-from fleetcast.assets.advice.advise import least_day_usd, plan_cheapest_kept
-from fleetcast.assets.advice.rented_gpus import Deployments
+from fleetcast.assets.advice.advise import Deployments, plan_cheapest_kept
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
+from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -141,7 +141,7 @@ def promise_every_deployment(case: Case, folder: Path) -> list[Promised]:
     settings = settings_of(advice_config.default_deployments([case.llm], catalogue, office))
     for _ in demand_history.make_demand(settings, dates, Progress()):
         pass
-    advice_pipeline.forecast_next_day(settings, day, Progress())
+    forecast_plan_day(settings, day, Progress())
     types = {case.llm: advice_pipeline.default_gpus(case.llm, catalogue)}
     whole = replace(settings, catalogue=catalogue)
     answers = advice_pipeline.find_fleets_to_rent(settings, day, [case.llm], types, None, Progress())
@@ -169,7 +169,7 @@ def promise_deployment(
     came = rule_replays.replay_rule(settings, search.plan, sized, tomorrow_draws.recorded_draw(settings, day))
     [(llm, one)] = choice.items()
     row = Promised(
-        choice, promise, least_day_usd(settings), came.usd, came.is_on_target(settings.catalogue),
+        choice, promise, minimum_fleet_usd(settings), came.usd, came.is_on_target(settings.catalogue),
         time.process_time() - begun_s,
     )  # fmt: skip
     print(
