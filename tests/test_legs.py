@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
+from fleetcast.models.replay.fleet import teams
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import Schedule, Session, replay_trace
+from fleetcast.models.replay.session.initial_state import count_gpus
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.trace_rows import fill_leg_columns
-from fleetcast.models.world.mechanisms import Ending, GearTrigger, Opportunism, PoolSpread, Routing
+from fleetcast.models.world.mechanisms import Ending, GearTrigger, Opportunism, PoolSpread, Routing, Status
 
 TOKEN_S = 1 / 4096  # of a link
+TEAMS = 3  # of a paired pool
 PROMPT = 1024
 X = PROMPT * TOKEN_S  # seconds that a prompt's cache takes
 
@@ -119,6 +122,36 @@ def test_no_request_goes_to_the_booting_part_of_a_pair() -> None:
         assert session.instances()[:, 0].tolist() == serving
     session.finish(300.0)
     assert session.outcome(*spent).slot.tolist() == [0, 5, 0]
+
+
+def test_a_team_has_room_where_all_that_it_lacks_fits_under_the_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By counting GPUs of each type: donated instances of others give way, its own come back."""
+    for function in (teams.has_same_gpus, teams.first_team_slot):  # compiled, only the kernel can call them
+        monkeypatch.setattr(teams, function.py_func.__name__, function.py_func)
+    rng, found = np.random.default_rng(6), list[bool]()
+    for _ in range(300):
+        sizes, team = rng.integers(1, 4, 2), rng.integers(TEAMS)
+        fleet = paired_pools(*sizes, TEAMS, cap_gpus=np.full((1, 2), 99))
+        state = Session(fleet, some_rules(), [sizes]).state
+        fleet = fleet._replace(
+            kind=np.arange(2), slot_kind=fleet.pool, gpu=rng.integers(0, 2, 2), gpus=rng.integers(1, 4, 2)
+        )
+        status = rng.choice([Status.SERVING, Status.DONATED, Status.GONE], fleet.pool.size)
+        state.instance["status"] = status
+        state.instances[:] = 0
+        np.add.at(state.instances, (fleet.pool, status), 1)
+        state.used_gpus[:] = count_gpus(fleet, status)
+        fleet = fleet._replace(cap_gpus=state.used_gpus + rng.integers(-2, 5))
+        is_own = (np.arange(status.size) - fleet.slots[fleet.pool]) // sizes[fleet.pool] == team
+        fits = True
+        for gpu in range(2):
+            gpus = np.where(fleet.gpu[fleet.pool] == gpu, fleet.gpus[fleet.pool], 0)
+            lacks, gives = gpus[is_own & (status == Status.GONE)], gpus[~is_own & (status == Status.DONATED)]
+            held = state.used_gpus[0, gpu] - gives.sum() + lacks.sum()
+            fits &= bool(lacks.sum() == 0 or held <= fleet.cap_gpus[0, gpu])
+        assert teams.has_team_room.py_func(fleet, state, 0, team) == fits
+        found.append(fits)
+    assert 0.2 < np.mean(found) < 0.8
 
 
 # --- prefill and decode apart
