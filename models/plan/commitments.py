@@ -30,14 +30,17 @@ class CommitmentCosts(NamedTuple):
 
 
 def commitment_costs(need: Floats, deferred: Floats, prices: CommitmentPrices) -> CommitmentCosts:
-    """Return the costs of every commitment from 0 GPUs to the largest need of any hour.
+    """Return the costs of every commitment from 0 GPUs to those that carry each day's whole work.
+
+    Above these nothing is bought, so that more GPUs cost more at any price.
 
     Parameters
     ----------
     need, deferred
         GPUs that the interactive load and that the batch work fill, shape (days, hours).
     """
-    levels = np.arange(np.ceil(need.max(initial=0.0)) + 1)[:, None, None]
+    whole = need.max(axis=1) + deferred.mean(axis=1)
+    levels = np.arange(np.ceil(whole.max(initial=0.0)) + 1)[:, None, None]
     on_demand = np.maximum(need - levels, 0.0).sum(axis=2)
     idle = np.maximum(levels - need, 0.0).sum(axis=2)
     spot = np.maximum(deferred.sum(axis=1) - idle, 0.0)

@@ -15,7 +15,7 @@ with quantiles as (
         trace, day, served_region, gpu,
         min(reserved_gpus) filter (where exceeded_share <= 0.5) as need_p50_gpus,
         min(reserved_gpus) filter (where exceeded_share <= 0.01) as need_p99_gpus,
-        max(reserved_gpus) as need_max_gpus,
+        min(reserved_gpus) filter (where exceeded_share = 0) as need_max_gpus,
         max(usd_per_week) filter (where reserved_gpus = 0) as unreserved_usd
     from commitments
     group by trace, day, served_region, gpu
