@@ -121,7 +121,7 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
             (hours.sum(), batch.sum())
         )
         assert listed.loc[region, "saved_share"] == pytest.approx(
-            1 - best["usd_per_week"] / none["usd_per_week"]
+            1 - best["usd_per_week"] / (usd * (hours.sum() + batch.sum()))
         )
         assert (best["reserved_usd"], best["on_demand_usd"], best["spot_usd"]) == (
             pytest.approx(0.6 * usd), usd, pytest.approx(0.3 * usd),
