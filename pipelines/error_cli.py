@@ -18,7 +18,7 @@ from fleetcast.pipelines.options import (
     load_settings_and_day,
     make_progress,
 )
-from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal import cli_errors, short_path, show_note
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 SHOWN_PAIRS = 8
@@ -43,7 +43,8 @@ def error_command(
 
     All policies use the same samples of the latency errors. An interval holds nine of ten samples. A
     difference between two policies that changes its sign within them is marked: it is not significant. Plans
-    do not change. A sample takes a minute or less.
+    do not change. A sample takes a minute or less. The samples of the day replace those of an earlier run,
+    also of other policies: name all that are to be compared.
 
         fleetcast error
 
@@ -59,13 +60,32 @@ def error_command(
 
         settings, day = load_settings_and_day(config, date_)
         base = [against] if against else []
-        latency_error.open_loop_policies(settings, day, base)  # before minutes are spent
+        latency_error.open_loop_policies(settings, day, [*(policy or ()), *base])  # before minutes are spent
         policies = [*policy, *base] if policy else []
+        show_note(describe_replaced_draws(settings, day, policies))
         table = latency_error.replay_latency_draws(settings, day, policies, draws, make_progress(quiet))
         publish_on_demand(error_draws, settings, AssetRows(table, {"day": day}))
         show_errors(settings, day, read_scoreboard(settings, day), against)
         OUT.print(f"figure   {short_path(latency_error.draw_latency_error(settings, day))}")
         OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')
+
+
+def describe_replaced_draws(settings: RunSettings, day: date, policies: Sequence[str]) -> str:
+    """Name the other policies whose samples of the day a run of these removes; "" for none.
+
+    A run without `policies` is of all on the scoreboard, and removes none of these.
+    """
+    from fleetcast.assets.studies.latency_error import open_loop_policies
+
+    drawn = settings.day_rows("error_draws", day)["policy"].to_pylist() if policies else []
+    lost = [name for name in open_loop_policies(settings, day, []) if name in drawn and name not in policies]
+    if not lost:
+        return ""
+    again = "".join(f" --policy {name}" for name in dict.fromkeys([*lost, *policies]))
+    return (
+        f"This run removes the day's samples of {', '.join(lost)}. To compare all on the same samples: "
+        f"{settings.command(f'error --date {day}{again}')}"
+    )
 
 
 def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str | None = None) -> None:

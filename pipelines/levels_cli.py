@@ -22,6 +22,10 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_perce
 
 N = TypeVar("N", int, float)
 STACK_NAMES = ", ".join(REPLAY_STACKS)
+COUNTED_LINE = (
+    "fewest instances: each target as often as required, of the requests that an idle instance serves in "
+    "time; attained: of all"
+)
 
 
 def levels_command(
@@ -66,15 +70,14 @@ def levels_command(
         fleetcast levels --by uniform --load .7,.9,1.1 --headroom 0,.1,.2
 
     Each request gets a TTFT target, one of ten values. The levels group these values into classes. It
-    also tries the tiers of the trace. The number of instances is fixed in each trial. Takes one to two
-    minutes.
+    also tries the tiers of the trace. The number of instances is fixed in each trial. Requests that even an
+    idle instance serves too late do not count against a number of instances. Takes one to two minutes.
     """
     with cli_errors():
         from fleetcast.assets.studies.level_search import (
             LevelsQuery,
             describe_endpoint_levels,
             level_trials_scope,
-            read_level_values,
             try_levels,
         )
         from fleetcast.assets.studies_on_demand import level_trials
@@ -97,8 +100,7 @@ def levels_command(
         scope = level_trials_scope(day, table)
         publish_on_demand(level_trials, settings, AssetRows(table, scope))
         endpoint = {name: scope[name] for name in ("llm", "region")}
-        for rows in read_level_values(settings, day, **endpoint):
-            show_levels(rows, read_in_time_shares(settings, day, rows[0]), settings.trace, day)
+        show_endpoint_levels(settings, day, **endpoint)
         for sentence in describe_endpoint_levels(settings, day, **endpoint):
             OUT.print(sentence)
         OUT.print(
@@ -143,6 +145,15 @@ def read_in_time_shares(settings: RunSettings, day: date, row: Mapping[str, Any]
     )
     keys = ("stack", "levels", "headroom_share", "level")
     return {tuple(row[name] for name in keys): row["share"] for row in rows.to_pylist()}
+
+
+def show_endpoint_levels(settings: RunSettings, day: date, llm: str, region: str) -> None:
+    """Print a table for each source of needs and load, then what their columns count."""
+    from fleetcast.assets.studies.level_search import read_level_values
+
+    for rows in read_level_values(settings, day, llm, region):
+        show_levels(rows, read_in_time_shares(settings, day, rows[0]), settings.trace, day)
+    OUT.print(COUNTED_LINE)
 
 
 def show_levels(

@@ -103,11 +103,12 @@ def write_commitments(lake: Lake) -> None:
             "served_region": region,
             "gpu": "h100-80gb",
             "weeks": 2,
+            "on_demand_usd": 12.0,
             "reserved_gpus": 8 * n,
             "is_best": n == best,
         }
         | {"exceeded_share": (0.7, 0.2, 0.0)[n], "on_demand_gpu_hours": 100.0 / (n + 1)}
-        | {"spot_gpu_hours": 10.0 * n, "usd_per_week": 900.0 + 100.0 * abs(n - best)}
+        | {"spot_gpu_hours": 30.0 - 10.0 * n, "usd_per_week": 900.0 + 100.0 * abs(n - best)}
         | {"regret_usd": 5.0 * n, "worst_regret_usd": 9.0 * n}
         for region, best in (("north", 1), ("south", 2))
         for n in range(3)

@@ -66,9 +66,10 @@ def energy_and_usd(t: Tables) -> Frame:
 @twin(**TRACE_DAY)
 def what_to_buy(t: Tables) -> Frame:
     own = t.commitments
-    none = own[own["reserved_gpus"] == 0].set_index("served_region")["usd_per_week"]
+    none = own[own["reserved_gpus"] == 0].set_index("served_region")
+    bought = none["on_demand_gpu_hours"] + none["spot_gpu_hours"]
     best = own[own["is_best"]].merge(t.lost_pools, on=["trace", "day", "served_region", "gpu"])
-    best["saved_share"] = 1 - best["usd_per_week"] / best["served_region"].map(none)
+    best["saved_share"] = 1 - best["usd_per_week"] / best["served_region"].map(bought * none["on_demand_usd"])
     names = ["reserved_gpus", "on_demand_gpu_hours", "spot_gpu_hours", "usd_per_week", "saved_share"]
     best = best.rename(columns={"short_gpus": "lost_short_gpus"})
     return best[["trace", "day", "served_region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]

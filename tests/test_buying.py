@@ -25,18 +25,28 @@ SUSTAINED = [9.0, 12.0, 6.0, 8.0]
 NEEDS = st.lists(st.integers(0, 6), min_size=24, max_size=24)
 
 
-@given(st.lists(st.tuples(NEEDS, NEEDS), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 10))
+@given(st.lists(st.tuples(NEEDS, NEEDS), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 11))
 def test_a_commitment_costs_the_sum_of_its_hours(days, reserved: int, spot: int) -> None:
+    """At least 10, the price on demand, is no spot. Of all numbers, those without a row are no cheaper."""
     need, held = (np.array([day[n] for day in days], float) for n in (0, 1))
     found = commitment_costs(need, held, CommitmentPrices(float(reserved), 10.0, float(spot)))
-    for level in range(int(need.max()) + 1):
+    costs = []
+    for level in range(2 * 6 + 2):
+        usd = 24.0 * level * reserved * len(days)
         for d, (own, waiting) in enumerate(days):
-            left, usd = float(sum(waiting)), 0.0
-            for needed in own:
-                usd += level * reserved + max(needed - level, 0) * 10.0
-                left -= min(left, max(level - needed, 0))
-            assert found.spot_gpu_hours[level, d] == pytest.approx(left)
-            assert found.usd[level, d] == pytest.approx(usd + left * spot)
+            dear = sum(max(needed - level, 0) for needed in own)
+            used = sum(min(needed, level) for needed in own)
+            used += min(sum(waiting), 24 * level - used)
+            left = sum(own) + sum(waiting) - used - dear
+            usd += 10.0 * dear + min(spot, 10.0) * left
+            if level < len(found.usd):
+                bought = (dear, left) if spot < 10 else (dear + left, 0.0)
+                assert (found.on_demand_gpu_hours[level, d], found.spot_gpu_hours[level, d]) == (
+                    pytest.approx(bought)
+                )
+        costs.append(usd)
+    np.testing.assert_allclose(found.usd.sum(axis=1), costs[: len(found.usd)])
+    assert found.usd.sum(axis=1).min() == pytest.approx(min(costs))
 
 
 @given(NEEDS, st.integers(1, 9))
@@ -103,13 +113,15 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
         assert own["is_best"].sum() == 1
         assert best["is_best"]
         assert listed.loc[region, "reserved_gpus"] == best["reserved_gpus"]
-        hours = needs[region, "h100-80gb"].interactive.ravel()
+        hours, batch = (part.ravel() for part in needs[region, "h100-80gb"])
         assert listed.loc[region, "need_max_gpus"] == hours.max()
         assert listed.loc[region, "need_p50_gpus"] == np.quantile(hours, 0.5, method="inverted_cdf")
         none = own[own["reserved_gpus"] == 0].iloc[0]
-        assert none["on_demand_gpu_hours"] == pytest.approx(hours.sum())
+        assert (none["on_demand_gpu_hours"], none["spot_gpu_hours"]) == pytest.approx(
+            (hours.sum(), batch.sum())
+        )
         assert listed.loc[region, "saved_share"] == pytest.approx(
-            1 - best["usd_per_week"] / none["usd_per_week"]
+            1 - best["usd_per_week"] / (usd * (hours.sum() + batch.sum()))
         )
         assert (best["reserved_usd"], best["on_demand_usd"], best["spot_usd"]) == (
             pytest.approx(0.6 * usd), usd, pytest.approx(0.3 * usd),

@@ -220,6 +220,22 @@ def test_slower_engines_attain_less_and_all_policies_share_them(replayed, monkey
     assert by_draw(table, "gpu_hours")["static"].nunique() == 1  # plans stay as they were made
 
 
+def test_a_run_names_the_policies_whose_draws_it_removes(replayed, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(error_cli, "load_settings_and_day", lambda *_: (replayed, DAY))
+
+    def run(*policies: str) -> str:
+        error_cli.error_command(list(policies), draws=2, quiet=True)
+        drawn = replayed.day_rows("error_draws", DAY)["policy"].unique().to_pylist()
+        assert set(drawn) == set(policies or POLICIES)
+        return " ".join(capsys.readouterr().err.split())
+
+    assert "removes" not in run()
+    note = run("reactive")
+    assert note.startswith("This run removes the day's samples of static, lt_ua. To compare all on the same")
+    assert "--policy static --policy lt_ua --policy reactive" in note
+    assert "removes" not in run("reactive", "static")
+
+
 def test_impossible_draws_are_refused_in_one_line(replayed) -> None:
     for policies, day, draws, error, line in (
         ([], DAY, 1, ValueError, r"draws is 1, must be 2 to 1000"),

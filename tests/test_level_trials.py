@@ -40,6 +40,7 @@ from fleetcast.models.world.config import apply_stack
 from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
 from fleetcast.models.world.stacks import REPLAY_STACKS
 from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines import levels_cli
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.0513  # of the tiers; a need that is not met by every request alone
 FEW = LevelsQuery(
@@ -237,8 +238,13 @@ def test_the_search_brackets_the_needed_instances(level_trials_run: RunSettings)
         assert row.instances == 1 or not is_met[row.instances - 1]
 
 
-def test_report_and_figures_are_those_of_the_trials(level_trials_run: RunSettings) -> None:
+def test_report_and_figures_are_those_of_the_trials(level_trials_run: RunSettings, capsys) -> None:
     endpoint = {"llm": LLMS[1], "region": "south"}
+    levels_cli.show_endpoint_levels(level_trials_run, DAY, **endpoint)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "fewest instances: each target as often as required, of the requests that an idle instance serves in "
+        "time; attained: of all"
+    )
     by_uniform, by_tier = read_level_values(level_trials_run, DAY, **endpoint)
     assert {row["needs_by"] for row in by_uniform} == {"uniform"}
     assert describe_endpoint_levels(level_trials_run, DAY, **endpoint) == [

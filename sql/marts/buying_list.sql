@@ -15,8 +15,9 @@ with quantiles as (
         trace, day, served_region, gpu,
         min(reserved_gpus) filter (where exceeded_share <= 0.5) as need_p50_gpus,
         min(reserved_gpus) filter (where exceeded_share <= 0.01) as need_p99_gpus,
-        max(reserved_gpus) as need_max_gpus,
-        max(usd_per_week) filter (where reserved_gpus = 0) as unreserved_usd
+        min(reserved_gpus) filter (where exceeded_share = 0) as need_max_gpus,
+        max((on_demand_gpu_hours + spot_gpu_hours) * on_demand_usd) filter (where reserved_gpus = 0)
+            as all_on_demand_usd
     from commitments
     group by trace, day, served_region, gpu
 )
@@ -24,7 +25,7 @@ with quantiles as (
 select
     trace, day, served_region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
     reserved_gpus, on_demand_gpu_hours, spot_gpu_hours, usd_per_week,
-    1 - usd_per_week / nullif(unreserved_usd, 0) as saved_share,
+    1 - usd_per_week / nullif(all_on_demand_usd, 0) as saved_share,
     regret_usd, worst_regret_usd,
     more_on_demand_gpus as lost_more_on_demand_gpus,
     more_usd_per_day as lost_more_usd_per_day,

@@ -12,8 +12,8 @@
 -- spot_usd double = price of a spot GPU-hour
 -- reserved_gpus bigint = number of reserved GPUs, paid for every hour
 -- exceeded_share double = share of the hours in which interactive load needs more GPUs <- demand.input_tokens
--- on_demand_gpu_hours double = bought on demand, mean of the weeks
--- spot_gpu_hours double = bought on spot for deferred batch load, mean of the weeks <- demand.input_tokens
+-- on_demand_gpu_hours double = bought on demand, mean of the weeks; without spot (spot_usd = on_demand_usd) also for deferred batch load
+-- spot_gpu_hours double = bought on spot for deferred batch load, mean of the weeks; 0 without spot <- demand.input_tokens
 -- usd_per_week double = total cost, mean of the weeks
 -- regret_usd double = cost above the best in hindsight: of each week's commitment, mean of the weeks
 -- worst_regret_usd double = regret_usd of the week with the largest one
