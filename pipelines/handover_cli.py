@@ -173,16 +173,16 @@ def _export_plan(
     from fleetcast.assets.plans.plan_flows import describe_region_exports
 
     day = options.day or settings.config.trace.replay_day
+    rows = read_plan_rows(settings, day, policy, region)
+    flows = describe_region_exports(settings, rows)  # before workloads without an instance are left out
     if format_ is ExportFormat.JSON:
-        rows = read_plan_rows(settings, day, policy, region)
+        show_note(flows)
         return plan_to_json(rows, early_boots(settings, rows))
     if options.mode == "advisory" or options.hour is not None:
-        rows = drop_idle_workloads(read_plan_rows(settings, day, policy, region))
-    elif format_ is ExportFormat.KEDA_SCALER:  # the scaler follows later plans, which may run any workload
-        rows = read_plan_rows(settings, day, policy, region)
-    else:
+        rows = drop_idle_workloads(rows)
+    elif format_ is not ExportFormat.KEDA_SCALER:  # whose scaler follows later plans, of any workload
         rows = read_held_plan(settings, day, policy, region, datetime.now(UTC))
-    show_note(describe_region_exports(settings, rows))
+    show_note(flows)
     text = CLUSTER_FORMATS[format_.value](settings, rows, options)
     if not text:
         show_note(describe_empty_export(rows, options))

@@ -372,7 +372,8 @@ def test_rows_of_an_unknown_tier_can_be_mapped_or_be_a_tier_of_the_catalogue(tmp
     lake = Lake(tmp_path / "lake")
     line = bulk_remedy(ingest_file(path, lake, CATALOGUE))
     assert line is not None
-    assert 'label_names = { "gold" = "iw_fast" } in own.toml), or add ["gold"] to data/catalogue' in line
+    remedy = 'label_names = { "gold" = "iw_fast" } in own.toml next to the file), or add ["gold"] to'
+    assert f"{remedy} data/catalogue" in line
     gold = dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, "gold": CATALOGUE.tiers["iw_fast"]})
     assert ingest_file(path, lake, gold).rows_kept == 20
 

@@ -6,13 +6,15 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 from cluster_schemas import faults
-from handed import write_plan
+from handed import plan_rows, write_plan
 from small import small_config
 from typer.testing import CliRunner
 
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
 from fleetcast.assets.plans import cluster_formats
 from fleetcast.assets.plans.cluster_workloads import early_boots
@@ -224,7 +226,9 @@ def test_a_workload_that_never_runs_has_no_object_and_one_that_ends_is_held_at_z
     planned: RunSettings,
 ) -> None:
     rows = read_plan_rows(planned, DAY, "day_ahead", "east")
-    off = [{**row, "instances": 0} if row["llm"] == "bloom-176b" else row for row in rows]
+    off = [
+        {**row, "instances": 0, "instances_before": 0} if row["llm"] == "bloom-176b" else row for row in rows
+    ]
     assert {row["llm"] for row in drop_idle_workloads(off)} == {row["llm"] for row in rows} - {"bloom-176b"}
     ran = [
         {**row, "day": DAY - timedelta(days=1), "hour_start": row["hour_start"] - timedelta(days=1)}
@@ -264,6 +268,32 @@ def test_the_command_exports_only_safe_formats_of_a_past_day(
     assert empty.stderr.startswith(
         "Nothing to export: after 03:00 no replica begins to boot within the 5 min"
     )
+
+
+@pytest.mark.parametrize(
+    "options", [["k8s"], ["k8s", "--mode", "advisory"], ["hpa"], ["ray-serve"], ["keda-scaler"], ["json"]]
+)
+def test_each_format_says_what_must_flow_where_a_region_serves_none(
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """East ends one llm with the first hour, which is exported too, and never runs another."""
+    today = datetime.now(UTC).date()
+    rows = plan_rows(planned, today, "day_ahead", [2] * 24)
+    for row in rows:
+        if row["served_region"] == "east" and row["llm"] != "bloom-176b":
+            has_run = row["llm"] == "llama2-70b" and row["hour_start"].hour == 0
+            row["instances_before"] = 2 if has_run else 0
+            row |= {"instances": 0, "demand_tokens_per_s": 100.0}
+    table = pa.Table.from_pylist(rows, schema=SCHEMAS["plans"])
+    planned.lake.write("day_ahead_plans", table, trace=planned.trace, day=today)
+    monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
+    arguments = ["plan", "export", "--policy", "day_ahead", "--date", str(today), "--region", "east"]
+    printed = CliRunner().invoke(cli_app, [*arguments, "--format", *options])
+    assert printed.exit_code == 0, printed.stderr
+    flows = describe_region_exports(planned, read_plan_rows(planned, today, "day_ahead", "east"))
+    assert flows.startswith("flows    24 hours serve less than the demand of east: ")
+    assert " ".join(printed.stderr.split()).startswith(" ".join(flows.split()))
+    assert "llama2-70b" in printed.stdout.replace("_", "-")
 
 
 def test_the_command_exports_tomorrow_over_today(

@@ -18,9 +18,9 @@ def read_held_plan(
 ) -> list[Row]:
     """Return the plan from the beginning of today to the end of `day`, in order of workload and hour.
 
-    Workloads without an instance in it and in the two days before are left out. An hour without a plan gets
-    one row with the highest count of its workload. ValueError for a day that is over, or more than four days
-    away.
+    Workloads without an instance in it and in the two days before, and when those begin, are left out. An
+    hour without a plan gets one row with the highest count of its workload. ValueError for a day that is
+    over, or more than four days away.
     """
     today = now.date()
     if not today <= day < today + timedelta(days=MOST_DAYS):
@@ -48,11 +48,11 @@ def hold_from(today: date, rows: Sequence[Row]) -> list[Row]:
 
 
 def drop_idle_workloads(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows, in order of workload, of the workloads that run an instance in any of them."""
+    """Return the rows, in order of workload, of workloads with an instance in any of them or before."""
     kept = []
     for _, group in groupby(rows, key=_workload):
         of_workload = list(group)
-        if any(row["instances"] for row in of_workload):
+        if any(row["instances"] or row["instances_before"] for row in of_workload):
             kept += of_workload
     return kept
 

@@ -11,7 +11,8 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "the timestamp lies outside": 'Give the unit of its times (clock = "s", "ms", "us" or "ns") or their '
     "start in {mapping}",
     "the turn has neither": "Add a timestamp to the first turn of each session, and a delay to the others",
-    "unknown region": 'Map them: label_names = {{ "{name}" = "east" }} in {mapping}',
+    "unknown region": 'Map them (label_names = {{ "{name}" = "east" }} in {mapping}), or add ["{name}"] to '
+    "data/catalogue/regions.toml ([catalogue.regions] of a config does not count here) and ingest again",
     "unknown tier": 'Map them (label_names = {{ "{name}" = "iw_fast" }} in {mapping}), or add ["{name}"] to '
     "data/catalogue/tiers.toml ([catalogue.tiers] of a config does not count here) and ingest again",
     "unknown llm": "Read the column as names of the source (--columns source_llm=llm), and map them: "
@@ -43,7 +44,9 @@ def bulk_remedy(report: IngestReport) -> str | None:
     why, most = max(refused.items(), key=lambda entry: entry[1])
     found = next((remedy for start, remedy in REMEDIES.items() if why.startswith(start)), None)
     remedy = (found or "See them: fleetcast sql \"from quarantine where file = '{file}'\"").format(
-        mapping=f"{report.file.split('.')[0]}.toml", file=report.file, name=" ".join(why.split()[2:])
+        mapping=f"{report.file.split('.')[0]}.toml next to the file",
+        file=report.file,
+        name=" ".join(why.split()[2:]),
     )
     also = "" if most == rows else f" ({most:,} rows)"
     return f"{report.file}: {rows:,} of {report.rows_in:,} rows are in quarantine: {why}{also}. {remedy}."
