@@ -376,6 +376,34 @@ def test_a_page_without_a_promise_has_the_error_of_whole_instances_only(
     assert [("either way" in text) for text in both].count(True) == (0 if error_share is None else 2)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "usd", "is_sure", "words"),
+    [
+        (97.0, 111.0, 20.0, True, "tomorrow this plan saves 97 to 111 USD"),
+        (97.0, 111.0, -14.0, False, "tomorrow this plan saves 97 to 111 USD"),
+        (-5.0, 111.0, 20.0, False, "tomorrow this plan saves 111 USD at most, or none"),
+        (-40.0, -3.0, -14.0, True, "tomorrow this plan costs 3 to 40 USD more"),
+        (-40.0, -3.0, 14.0, False, "tomorrow this plan costs 3 to 40 USD more"),
+    ],
+)
+def test_a_saving_is_sure_where_the_last_day_and_tomorrow_agree(
+    output: tuple[Path, dict[str, Any], RunSettings],
+    low: float, high: float, usd: float, is_sure: bool, words: str,
+) -> None:  # fmt: skip
+    """The last day's saving is one value, tomorrow's an interval: neither says what the other is."""
+    _, found, _ = output
+    other = json.loads(json.dumps(found))
+    [advised] = [row for row in other["choice"]["rules"] if row["is_advised"]]
+    advised["last_day"] |= {"usd": 100.0 - usd}
+    today = advised["last_day"] | {"usd": 100.0, "fleet": "2 x b"}
+    other["promise"] |= {"usd_low": 100.0 - high, "usd_high": 100.0 - low}
+    saving = policy_comparison.saving_section(date(2025, 7, 9), other, today)
+    assert saving is not None
+    assert saving["is_beyond_error"] == is_sure
+    other["saving"] = saving
+    assert f"{words}, nine times in ten" in " ".join(answer_sentences(other))
+
+
 def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     """One L40S would serve this load: the second costs 24 hours of it."""
     _, found, _ = output
@@ -386,7 +414,10 @@ def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], R
     assert re.search(r"84\.\d\d&nbsp;USD \(3\.50 per l40s-48gb hour", render_advice_page(found))
     assert survival["regions"] == found["trace"]["regions"]
     other = json.loads(json.dumps(found))
-    other["promise"]["survival"] |= {"kind": "region", "regions": ["east", "west"]}
+    other["promise"]["survival"]["usd"] = -0.3  # by chance: a spare instance moves the others
+    assert "survive" not in answer_sentences(other)[0]
+    assert "one instance, which costs nothing here" in render_advice_page(other)
+    other["promise"]["survival"] |= {"kind": "region", "regions": ["east", "west"], "usd": survival["usd"]}
     text = " ".join(render_advice_page(other).split())
     assert "so the plan adds a second. The fleet is in east and west: if one is lost, the rest" in text
     other["trace"]["regions"] = ["east", "west"]
@@ -746,12 +777,14 @@ def test_the_saving_of_other_gpus_is_that_of_their_promise(
     [line] = [line for line in found["answer"] if "2 x llama3.1-8b@1xl40s-48gb" in line]
     assert "for 168 USD less a day." in line
     text = render_advice_page(found)
-    assert "saves 168.00&nbsp;USD a day; no version of the day changes that by a USD" in text
+    assert "tomorrow saves 168.00&nbsp;USD; no version of the day changes that by a USD" in text
     assert text.count('<div class="scroll end"><p class="keys">') == 2, "a narrow screen shows tomorrow first"
     rented |= {"usd_low": 167.99, "usd_high": 168.01}
     assert "168.01" not in render_advice_page(found)
     rented |= {"usd_low": 150.0, "usd_high": 180.0}
-    assert re.search(r"a day, 150\.00 to\s+180\.00 nine days in ten", render_advice_page(found))
+    assert re.search(r"USD, and between 150\.00 and\s+180\.00 is saved nine times", render_advice_page(found))
+    rented |= {"usd": -3.0}
+    assert "tomorrow costs 3.00&nbsp;USD more" in render_advice_page(found)
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
     [pool] = settings.config.fleet.deployments["llama3.1-8b"]
     assert pool.gpus == 2

@@ -80,8 +80,8 @@ def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers 
 
 
 def _survival_clause(promise: Numbers | None) -> str:
-    """Return what the fleet survives, and what that costs."""
-    if promise is None or promise["survival"]["kind"] == "none":
+    """Return what the fleet survives, and what that costs; "" for less than a USD."""
+    if promise is None or promise["survival"]["kind"] == "none" or promise["survival"]["usd"] < 1:
         return ""
     survival = promise["survival"]
     return f" To survive the loss of one {survival['kind']} is {survival['usd']:,.0f} USD of it."
@@ -333,9 +333,11 @@ def _certainty_sentence(numbers: Numbers) -> str:
             f"{inside} of {len(graded)} past days would have come inside the intervals of their midnight"
         )
     saving = numbers["saving"]
-    if saving is not None and saving["is_beyond_error"] is not None and round(saving["share"] or 0.0, 3):
-        compared = "is" if saving["is_beyond_error"] else "is not"
-        parts.append(f"the saving {compared} larger than its error")
+    if saving is not None and saving["low_usd"] is not None:
+        low, high = saving["low_usd"], saving["high_usd"]
+        saves = f"saves {usd_range(low, high)}" if low > 0 else f"saves {high:,.0f} USD at most, or none"
+        saves = f"costs {usd_range(-high, -low)} more" if high <= 0 else saves
+        parts.append(f"tomorrow this plan {saves}, nine times in ten")
     return f"How certain: {', '.join(parts)}." if parts else ""
 
 

@@ -33,7 +33,8 @@ def policies_section(settings: RunSettings, day: date, promise: Numbers | None =
 def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers | None:
     """Return the saving of the advised rule on the last known day, compared with the current fleet.
 
-    With a promise, the advised rule has its headroom, and the interval is that over the versions of tomorrow.
+    With a promise, the advised rule has its headroom, and the interval is that over the versions of tomorrow,
+    which need not hold the last day's. The saving is beyond its error where both have one sign.
     A nightly run has only the replayed policies, without an interval.
     """
     choice = found["choice"]
@@ -50,7 +51,8 @@ def saving_section(day: date, found: Numbers, today: Numbers | None) -> Numbers 
     saving = _saving(day, current, advised, is_known=today is not None)
     low, high = _saving_interval(found, today)
     if low is not None and high is not None and high > low:
-        saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": low > 0 or high < 0}
+        is_sure = (low > 0 and saving["usd"] > 0) or (high < 0 and saving["usd"] < 0)  # on both days
+        saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": is_sure}
     return saving
 
 
