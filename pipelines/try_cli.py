@@ -20,7 +20,7 @@ from fleetcast.pipelines.options import (
 )
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
-from fleetcast.pipelines.try_load_cli import make_load, show_assumptions, try_load
+from fleetcast.pipelines.try_load_cli import make_load, refuse_file_options, show_assumptions, try_load
 
 if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Progress
@@ -77,11 +77,13 @@ def try_command(
         typer.Option(help="Requests of a load; default: 16 per client, at least 100, and 1600 at a rate."),
     ] = None,
     max_batch: Annotated[
-        int, typer.Option(help="Maximum number of requests in a batch, under a load (vLLM's max_num_seqs).")
-    ] = 256,
+        int | None,
+        typer.Option(help="Maximum number of requests in a batch of a load (max_num_seqs); or 256."),
+    ] = None,
     max_prefill_tokens: Annotated[
-        int, typer.Option(help="Maximum number of tokens in a step, under a load (max_num_batched_tokens).")
-    ] = 2048,
+        int | None,
+        typer.Option(help="Maximum number of tokens in a step of a load (max_num_batched_tokens); or 2048."),
+    ] = None,
     frontend_s: Annotated[
         float | None,
         typer.Option(
@@ -116,6 +118,10 @@ def try_command(
 
         catalogue = load_catalogue()
         load = make_load(file, concurrency, rate, input, output, requests, max_batch, max_prefill_tokens)
+        if load is not None:
+            refuse_file_options(
+                {"--provider": provider, "--prices": prices, "--prefix": prefix, "--columns": columns}
+            )
         chosen = with_replay_options(
             load_config(resolve_config(config or "office"), catalogue), prefix, routing
         )

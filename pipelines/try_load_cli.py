@@ -20,8 +20,8 @@ def make_load(
     input_tokens: int | None,
     output_tokens: int | None,
     requests: int | None,
-    max_batch: int,
-    max_prefill_tokens: int,
+    max_batch: int | None,
+    max_prefill_tokens: int | None,
 ) -> "TryLoad | None":
     """Return the load that the options describe, None without one; ConfigError if a part of it is missing."""
     from fleetcast.assets.studies.try_load import TryLoad
@@ -29,11 +29,13 @@ def make_load(
 
     lengths = {"--input": input_tokens, "--output": output_tokens}
     if not concurrency and not rate:
-        given = [name for name, value in {**lengths, "--requests": requests}.items() if value is not None]
-        if given:
+        others = {
+            "--requests": requests, "--max-batch": max_batch, "--max-prefill-tokens": max_prefill_tokens
+        }  # fmt: skip
+        if given := given_options({**lengths, **others}):
             raise ConfigError(
-                f"{' and '.join(given)} without --concurrency or --rate: a file has its own requests. Add "
-                "one of these for a load, or drop the rest."
+                f"{given} without --concurrency or --rate: a file has its own requests, and a config its "
+                "engine. Add one of these for a load, or drop the rest."
             )
         return None
     if missing := [name for name, value in lengths.items() if value is None]:
@@ -45,9 +47,25 @@ def make_load(
         tuple(concurrency or ()),
         tuple(rate or ()),
         requests,
-        max_batch,
-        max_prefill_tokens,
+        256 if max_batch is None else max_batch,
+        2048 if max_prefill_tokens is None else max_prefill_tokens,
     )
+
+
+def refuse_file_options(options: Mapping[str, object]) -> None:
+    """Raise ConfigError if one of these options, which only files have, is given with a load."""
+    from fleetcast.models.world.toml_dataclasses import ConfigError
+
+    if given := given_options(options):
+        raise ConfigError(
+            f"{given} with --concurrency or --rate: a load has equal requests, without a prefix cache, "
+            "columns or a price. Drop that, or replay a file."
+        )
+
+
+def given_options(options: Mapping[str, object]) -> str:
+    """Return the names of the options that have a value, joined."""
+    return " and ".join(name for name, value in options.items() if value is not None)
 
 
 def try_load(

@@ -110,6 +110,22 @@ def test_targets_that_no_number_of_instances_keeps_are_named_before_the_plan(set
         plans.plan_day(with_ttft_slos(0.1, 10.0), LAST, Progress())
 
 
+def test_the_cost_of_an_llm_without_requests_is_named_before_the_plan(tmp_path, monkeypatch):
+    """In each region one instance of 8 H100 stands for it all day; the llm with requests is not named."""
+    pools = "\n".join(
+        f'"{llm}" = {{ gpu = "h100-80gb", tensor_parallel = {gpus}, min_instances = 1 }}'
+        for llm, gpus in (("llama2-70b", 2), ("bloom-176b", 8))
+    )
+    settings = mine(tmp_path, pools, "last_value")
+    land_minutes(settings, "mine")
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0] * 2)
+    usd = 24 * 8 * settings.catalogue.gpus["h100-80gb"].usd_per_hour * len(settings.catalogue.regions)
+    line = f"names bloom-176b, and its minimum of instances costs {usd:,.0f} USD a day"
+    with pytest.warns(ConfigWarning, match=line) as heard:
+        day_ahead.plan_ahead(settings, LAST + timedelta(days=1), Progress())
+    assert [each.category for each in heard].count(ConfigWarning) == 1
+
+
 def test_a_day_that_is_not_there_is_made_with_the_same_config(settings):
     remedy = rf"It has no day at all\. Make it with fleetcast nightly --config {settings.config.file}, or"
     with pytest.raises(LakeError, match=remedy):

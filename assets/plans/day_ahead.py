@@ -21,9 +21,9 @@ from fleetcast.assets.forecasts.forecasts import forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.plans import measured_capacity
-from fleetcast.assets.plans.idle_targets import warn_of_missed_idle_targets
 from fleetcast.assets.plans.plan_loads import day_ahead_load
 from fleetcast.assets.plans.plan_tables import plan_table
+from fleetcast.assets.plans.plan_warnings import warn_before_plan
 from fleetcast.assets.plans.plans import checked_solver, plan_open_loop
 from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.models.aliases import Ints
@@ -73,8 +73,8 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: b
             f"{day} has been planned for every policy already. "
             f"See it: {settings.command(f'plan show --policy {DAY_AHEAD_POLICY} --date {day}')}"
         )
-    warn_of_missed_idle_targets(settings, day)
     origin_day = forecast_plan_day(settings, day, progress)
+    warn_before_plan(settings, day)
     capacities = measured_capacity.measure_capacities(settings, day, progress)
     template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)
     template = with_size_shares(template, settings, day, DAY_AHEAD_POLICY)

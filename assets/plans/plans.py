@@ -21,10 +21,10 @@ from fleetcast.assets.lake.settings import (
     StepCounter,
 )
 from fleetcast.assets.plans import measured_capacity
-from fleetcast.assets.plans.idle_targets import warn_of_missed_idle_targets
 from fleetcast.assets.plans.nightly_quality import apply_quality_plan, plan_nightly_quality
 from fleetcast.assets.plans.plan_loads import PlanLoad, day_ahead_load, day_loads, split_load_into_slots
 from fleetcast.assets.plans.plan_tables import PlannedHours, write_plan_bounds, write_plans
+from fleetcast.assets.plans.plan_warnings import warn_before_plan
 from fleetcast.assets.plans.problems import hour_problems, problem_template, with_size_shares
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import corrected_plan, melange, sageserve_plan
@@ -67,7 +67,7 @@ class PlanInputs(NamedTuple):
 
 def plan_day(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy with a plan, all from the same fleet; return the plans."""
-    warn_of_missed_idle_targets(settings, day)
+    warn_before_plan(settings, day)
     plan_nightly_quality(settings, day, progress)
     requests = {name: plan_request_of_policy(settings, name) for name in hourly_planned_policies(settings)}
     inputs = gather_plan_inputs(settings, day, requests, progress)

@@ -5,7 +5,7 @@ from datetime import date
 
 import numpy as np
 
-from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
 from fleetcast.assets.plans import measured_capacity
 from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.models.aliases import Floats, Ints
@@ -141,6 +141,15 @@ def boot_times_s(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
 def option_usd_per_hour(catalogue: Catalogue, option: Option) -> float:
     """Return the price of all GPUs of an option."""
     return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
+
+
+def minimum_usd_by_llm(settings: RunSettings) -> dict[str, float]:
+    """Return what the minimum of instances of each llm costs in a day."""
+    usd = dict.fromkeys(settings.catalogue.llms, 0.0)
+    for row in settings.grid.pools:
+        usd_per_hour = row.kind.gpus * settings.catalogue.gpus[row.kind.gpu].usd_per_hour
+        usd[row.kind.llm] += HOURS_OF_DAY * row.min_instances * usd_per_hour
+    return usd
 
 
 def hour_problems(template: Problem, load: PlanLoad) -> list[Problem]:

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.learned_shares import learning_policies
-from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.plans.problems import minimum_usd_by_llm
 from fleetcast.assets.replays.compact_schedule import pool_size_shares
 from fleetcast.assets.replays.hold_times import pool_holds_s
 from fleetcast.assets.replays.policy_inputs import planned_capacity, read_day_plans
@@ -280,10 +281,7 @@ def trial_rows(
 
 def minimum_fleet_usd(settings: RunSettings) -> float:
     """Return what the minimum of instances costs in a day."""
-    gpus = settings.catalogue.gpus
-    return HOURS_OF_DAY * sum(
-        row.min_instances * row.kind.gpus * gpus[row.kind.gpu].usd_per_hour for row in settings.grid.pools
-    )
+    return sum(minimum_usd_by_llm(settings).values())
 
 
 def drop_other_periods(settings: RunSettings, period: BoardPeriod) -> None:

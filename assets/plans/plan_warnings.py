@@ -1,4 +1,4 @@
-"""Say before a day is planned which SLO targets no number of instances keeps."""
+"""Say before a day is planned which SLO targets no number of instances keeps, and which llms stand idle."""
 
 import math
 import warnings
@@ -7,11 +7,35 @@ from datetime import date
 import numpy as np
 
 from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans.problems import minimum_usd_by_llm
 from fleetcast.assets.plans.request_mixes import RequestMix, token_mixes
 from fleetcast.models.trials.capacity import measure_idle_share
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.pool_pairing import partner_pool
 from fleetcast.models.world.toml_dataclasses import ConfigWarning
+
+
+def warn_before_plan(settings: RunSettings, day: date) -> None:
+    """Warn of targets that are missed whatever the plan, and of the cost of llms without requests."""
+    warn_of_missed_idle_targets(settings, day)
+    warn_of_unrequested_llms(settings, day)
+
+
+def warn_of_unrequested_llms(settings: RunSettings, day: date) -> None:
+    """Warn of each llm that no request before `day` names, if its minimum of instances costs something."""
+    query = "select distinct llm from demand where trace = $trace and day < $day"
+    requested = settings.lake.sql(query, trace=settings.trace, day=day)["llm"].to_pylist()
+    usd_by_llm = minimum_usd_by_llm(settings)
+    served = settings.serving_load(np.isin(list(usd_by_llm), requested).astype(float), axis=0)
+    for (llm, usd), load in zip(usd_by_llm.items(), served, strict=True):
+        if requested and not load and usd > 0:
+            warnings.warn(
+                f"{settings.config.file.name}: no request so far names {llm}, and its minimum "
+                f"of instances costs {usd:,.0f} USD a day. If you do not need it, leave it out of "
+                "[fleet.deployments].",
+                ConfigWarning,
+                stacklevel=2,
+            )
 
 
 def warn_of_missed_idle_targets(settings: RunSettings, day: date) -> None:
