@@ -156,6 +156,24 @@ def test_sql_takes_parameters_and_explains_an_empty_result():
     assert "must be NAME=VALUE" in one_line(invoke("sql", "select $policy", "--param", "policy"))
     assert "Did you mean $trace?" in one_line(invoke("sql", "select $trce"))
     assert "Give --param policy=VALUE." in one_line(invoke("sql", "queries/timeline.sql"))
+    for option, value, query, line in (
+        (
+            "--date",
+            "2025-07-15",
+            "select $trace as t",
+            "--date: the query has no $day, so it",
+        ),
+        (
+            "--config",
+            "office",
+            "select $day as d",
+            "--config: the query has no $trace, so it",
+        ),
+    ):
+        found = invoke("sql", query, option, value)
+        assert (found.exit_code, found.stdout.count("\n")) == (0, 2)
+        assert found.stderr.startswith(line)
+        assert not invoke("sql", query).stderr + invoke("sql", "select $trace, $day", option, value).stderr
     quoted = "select '$usd' as a /* $b */, coalesce($c, 'none') as c -- $d"
     assert invoke("sql", quoted).stdout == '"a","c"\n"$usd","none"\n'
 
