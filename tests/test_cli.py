@@ -216,6 +216,10 @@ def test_numbers_are_written_as_people_write_them(value, text):
         ("queries/timeline.sql", "The table legs has nothing of trace t of day 2025-07-15: fleet"),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
+        ("from closed_plans", "closed_plans has nothing: fleetcast replay --policy corrected_closed fills"),
+        ("queries/who_answers.sql", "plan quality fills it, by default of trace quality: "
+         "query that with --config quality."),
+        ("from all_plans where day = $day", "day_ahead_plans has nothing of day 2025-07-15: fleetcast"),
         ("from scoreboard", "The table scoreboard has nothing: fleetcast nightly fills it."),
     ],
 )  # fmt: skip

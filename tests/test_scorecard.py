@@ -244,6 +244,17 @@ def test_a_policy_that_knows_the_day_answers_no_question_about_the_cheapest(tmp_
     assert [row["policy"] for row in lake.sql(cheapest, **WHERE).to_pylist()] == others[1:]
 
 
+@pytest.mark.parametrize(
+    ("query", "given", "sentences"),
+    [
+        ("queries/plan_changes.sql", {"policy": "ltua"}, ["Its tables have rows. Check policy=ltua."]),
+        ("queries/short_plans.sql", {}, ["No plan is short of capacity."]),
+    ],
+)
+def test_an_empty_answer_names_no_other_kind_of_plan(lake, query, given, sentences):
+    assert list(explain_empty_result(lake, query, {**WHERE, **given})) == sentences
+
+
 def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
     rows = lake.sql("select * from fleet_by_hour where policy = 'reactive' order by hour_start").to_pandas()
     assert rows["needed_gpus"].iloc[0] == 8 * 30 / 20
