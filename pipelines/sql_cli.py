@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from click.core import ParameterSource
 
 from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.pipelines.options import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def sql_command(
+    context: typer.Context,
     query: Annotated[
         str | None,
         typer.Argument(
@@ -63,7 +65,7 @@ def sql_command(
 
         fleetcast sql "from scoreboard"
 
-        fleetcast sql "select policy, sum(usd) as usd from fleet_by_hour group by policy"
+        fleetcast sql 'select policy, usd from scoreboard where trace = $trace and day = $day order by usd'
 
         fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv
 
@@ -83,6 +85,7 @@ def sql_command(
             settings, day = load_settings_and_day(config, date_)
             limits = QueryLimits(memory_gib, time_limit_s)
             _answer_query(settings, day, query, param or [], limits, allow or [])
+            _warn_of_unused_options(context, query)
 
 
 def _answer_query(
@@ -107,6 +110,23 @@ def _answer_query(
     if not rows:
         reasons = explain_empty_result(settings.lake, query, params)
         ERR.print(" ".join(["No rows.", *reasons]), style="yellow")
+
+
+def _warn_of_unused_options(context: typer.Context, query: str) -> None:
+    """Print a line for --date or --config if it was typed and the query has no parameter for it."""
+    from fleetcast.assets.lake.empty_query_hints import query_parameters
+
+    names = query_parameters(query)
+    for option, argument, name, of in (
+        ("--date", "date_", "day", "day"),
+        ("--config", "config", "trace", "config's trace"),
+    ):
+        if name not in names and context.get_parameter_source(argument) == ParameterSource.COMMANDLINE:
+            ERR.print(
+                f"{option}: the query has no ${name}, so it does not depend on the {of}. "
+                f"This filters by it: where {name} = ${name}, in single quotes.",
+                style="yellow",
+            )
 
 
 def _resolve_folder(path: Path) -> Path:

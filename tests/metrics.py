@@ -10,6 +10,7 @@ from fleetcast.models import metrics
 Floats = NDArray[np.float64]
 
 PERCENTILES = (0.50, 0.90, 0.95, 0.99)
+PENDING = ("queued_s", "ttft_slo_s", "deadline_s")
 ATTAINED = ("ttft_s", "tpot_s", "e2e_s", "queued_s", "ttft_slo_s", "tpot_slo_s", "deadline_s")
 PAID_STATES = ("serving", "booting", "draining")  # a donated instance earns its own keep as spot
 
@@ -39,14 +40,21 @@ def attainment(
 ) -> Attainment:
     """Count the requests that met all their targets (SageServe section 2.2), by models/metrics.py."""
     met = int(metrics.is_slo_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s).sum())
-    pending = int((np.isnan(ttft_slo_s) & (queued_s < deadline_s)).sum())
+    pending = int(is_pending(queued_s, ttft_slo_s, deadline_s).sum())
     return Attainment(met, len(ttft_s) - met - pending, pending)
 
 
-def percentiles(seconds: Floats) -> Floats:
-    """PERCENTILES of the requests that got that far (linear between ranks); nan if none did."""
-    known = seconds[~np.isnan(seconds)]
-    return np.quantile(known, PERCENTILES) if known.size else np.full(len(PERCENTILES), np.nan)
+def is_pending(queued_s: Floats, ttft_slo_s: Floats, deadline_s: Floats) -> NDArray[np.bool_]:
+    """Whether requests, shape (n,), neither met nor missed their deadline."""
+    return np.isnan(ttft_slo_s) & (queued_s < deadline_s)
+
+
+def percentiles(seconds: Floats, is_left_out: NDArray[np.bool_]) -> Floats:
+    """PERCENTILES of the other requests, linear between ranks; nan where one falls on a nan, the longest."""
+    known = np.sort(seconds[~is_left_out])  # nan is last
+    rank = np.array(PERCENTILES) * max(known.size - 1, 0)
+    low, high = (np.append(known, np.nan)[at(rank).astype(int)] for at in (np.floor, np.ceil))
+    return low + (high - low) * (rank % 1)
 
 
 def gpu_hours(instance_s: Floats, gpus_per_instance: Floats) -> Floats:

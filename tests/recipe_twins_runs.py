@@ -354,7 +354,7 @@ def worst_hours(t: Tables) -> Frame:
         keys,
         requests=("requests", "sum"),
         missed=("missed", "sum"),
-        worst_ttft_p95_s=("ttft_p95_s", "max"),
+        worst_ttft_p95_s=("ttft_p95_s", lambda s: s.max(skipna=False)),
     )
     hours["missed_share"] = hours["missed"].astype(float) / hours["requests"].astype(float)
     return ranked(hours[hours["missed"] > 0], "missed", keys[:3], keys[3:], 20)

@@ -156,6 +156,24 @@ def test_sql_takes_parameters_and_explains_an_empty_result():
     assert "must be NAME=VALUE" in one_line(invoke("sql", "select $policy", "--param", "policy"))
     assert "Did you mean $trace?" in one_line(invoke("sql", "select $trce"))
     assert "Give --param policy=VALUE." in one_line(invoke("sql", "queries/timeline.sql"))
+    for option, value, query, line in (
+        (
+            "--date",
+            "2025-07-15",
+            "select $trace as t",
+            "--date: the query has no $day, so it",
+        ),
+        (
+            "--config",
+            "office",
+            "select $day as d",
+            "--config: the query has no $trace, so it",
+        ),
+    ):
+        found = invoke("sql", query, option, value)
+        assert (found.exit_code, found.stdout.count("\n")) == (0, 2)
+        assert found.stderr.startswith(line)
+        assert not invoke("sql", query).stderr + invoke("sql", "select $trace, $day", option, value).stderr
     quoted = "select '$usd' as a /* $b */, coalesce($c, 'none') as c -- $d"
     assert invoke("sql", quoted).stdout == '"a","c"\n"$usd","none"\n'
 
@@ -198,6 +216,10 @@ def test_numbers_are_written_as_people_write_them(value, text):
         ("queries/timeline.sql", "The table legs has nothing of trace t of day 2025-07-15: fleet"),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
+        ("from closed_plans", "closed_plans has nothing: fleetcast replay --policy corrected_closed fills"),
+        ("queries/who_answers.sql", "plan quality fills it, by default of trace quality: "
+         "query that with --config quality."),
+        ("from all_plans where day = $day", "day_ahead_plans has nothing of day 2025-07-15: fleetcast"),
         ("from scoreboard", "The table scoreboard has nothing: fleetcast nightly fills it."),
     ],
 )  # fmt: skip

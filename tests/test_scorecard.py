@@ -189,6 +189,29 @@ def test_the_scoreboard_adds_up(lake):
     assert (reactive["requests"], reactive["missed"], reactive["pending"]) == (8, 5, 1)
 
 
+def test_a_request_that_was_never_served_counts_as_the_slowest(lake):
+    """Of three interactive ones one never was; of four batch ones that are decided, two."""
+    card = lake.sql("select * from scorecard where policy = 'reactive'").to_pandas().set_index("tier")
+    board = lake.sql("select * from scoreboard where policy = 'reactive'").to_pandas().iloc[0]
+    tiers = (
+        lake.sql("select * from scoreboard_by_tier where policy = 'reactive'").to_pandas().set_index("tier")
+    )
+    study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=False).to_pylist()
+    trials = {row["metric"]: row["value"] for row in study if (row["tier"], row["llm"]) == ("iw_fast", "all")}
+    for found in (card.loc["iw_fast"], tiers.loc["iw_fast"], trials):
+        assert found["ttft_p50_s"] == 1.5
+        assert np.isnan(found.get("ttft_p95_s", np.nan))
+    assert card.loc["niw", ["ttft_p50_s", "e2e_p50_s"]].isna().all()  # half way to one without end
+    assert board[["ttft_p95_s", "e2e_p95_s"]].isna().all()
+    assert trials["unfinished"] == 1
+    two = (
+        "(from scorecard union all "
+        "select * replace ('iw_normal' as tier, 2.0 as ttft_p95_s) from scorecard where tier = 'iw_fast')"
+    )
+    worst = lake.sql(read_sql("queries/worst_hours.sql").text.replace("from scorecard", f"from {two}"))
+    assert worst["worst_ttft_p95_s"].to_pylist() == [None, None]  # by policy; not that of the other tier
+
+
 def test_the_costs_of_tiers_add_up_to_that_of_the_fleet_and_late_requests_to_the_missed_ones(lake):
     spent = lake.sql("select policy, sum(usd) as usd from fleet_by_hour group by policy order by policy")
     parts = lake.sql("select policy, sum(usd) as usd from unit_cost group by policy order by policy")
@@ -219,6 +242,17 @@ def test_a_policy_that_knows_the_day_answers_no_question_about_the_cheapest(tmp_
     assert {row["policy"] for row in found if not row["is_hindsight"]} == set(others)
     cheapest = read_questions()["Which policy is cheapest of those that serve 95 % in time?"]
     assert [row["policy"] for row in lake.sql(cheapest, **WHERE).to_pylist()] == others[1:]
+
+
+@pytest.mark.parametrize(
+    ("query", "given", "sentences"),
+    [
+        ("queries/plan_changes.sql", {"policy": "ltua"}, ["Its tables have rows. Check policy=ltua."]),
+        ("queries/short_plans.sql", {}, ["No plan is short of capacity."]),
+    ],
+)
+def test_an_empty_answer_names_no_other_kind_of_plan(lake, query, given, sentences):
+    assert list(explain_empty_result(lake, query, {**WHERE, **given})) == sentences
 
 
 def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
@@ -278,13 +312,15 @@ def test_sql_and_python_agree_on_attainment_and_percentiles(lake, requests):
     found = lake.sql(
         "select count_if(is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s)) as met, "
         "count_if(is_pending(queued_s, ttft_slo_s, deadline_s)) as pending, "
-        "percentiles(ttft_s) as ttft, attainment_share(met, count(*), pending) as share "
+        "percentiles(ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s)) as ttft, "
+        "attainment_share(met, count(*), pending) as share "
         f"from (values {rows}) as t({', '.join(NUMBERS)})"
     ).to_pylist()[0]
     counted = metrics.attainment(**floats)
     assert (found["met"], found["pending"], found["share"]) == (counted.met, counted.pending, counted.share)
-    expected = metrics.percentiles(floats["ttft_s"])
-    np.testing.assert_allclose(found["ttft"] or [np.nan] * len(expected), expected, rtol=1e-12)
+    is_pending = metrics.is_pending(*(floats[name] for name in metrics.PENDING))
+    expected = metrics.percentiles(floats["ttft_s"], is_pending)
+    np.testing.assert_allclose(np.array(found["ttft"] or [None] * 4, float), expected, rtol=1e-12)
 
 
 QUARTERS_S = st.integers(0, 20).map(lambda n: n / 4)  # so that values and targets tie, with exact sums

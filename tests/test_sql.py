@@ -67,6 +67,20 @@ def test_every_file_has_a_true_header(name):
         assert sql.fields["units"]
 
 
+@pytest.mark.parametrize("name", [name for name in FILES if "outcomes" in read_sql(name).listed("reads")])
+def test_the_quantiles_of_all_requests_are_of_one_aggregate(name: str) -> None:
+    """Each aggregate keeps all its values: of two million requests and 13 policies, five did not fit."""
+    found = re.findall(r"(quantile_\w+|percentiles)\((\w+), [^)]*\)( filter \(.*\) as)?", read_sql(name).text)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("queries/")])
+def test_a_query_of_days_filters_by_the_given_one(name: str) -> None:
+    sql = read_sql(name)
+    if {"trace", "day"} <= {*sql.listed("grain")}:
+        assert {"$trace", "$day"} <= {*re.findall(r"\$\w+", sql.text)}
+
+
 def test_no_sql_of_more_than_three_lines_stands_in_python() -> None:
     """It stands in sql/; only the query over a landed file is put together, from that file's columns."""
     found = []

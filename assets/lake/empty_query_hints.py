@@ -25,7 +25,9 @@ FILLING_COMMANDS: Mapping[str, str] = {  # tables that the nightly run does not 
     "witnessed": "witness",
     "advised_days": "plan promise",
     "commitments": "plan buy",
+    "closed_plans": "replay --policy corrected_closed",
 }
+DEFAULT_CONFIGS: Mapping[str, str] = {"plan quality": "quality"}  # by command
 # Marts over the table trials: their experiment, and the command that fills it.
 MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {
     "decisions": ("decide", "decide"),
@@ -61,26 +63,43 @@ def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> It
     """Yield sentences that explain why a query, or a file of sql/, has no rows with these parameters."""
     lacking = list(_lacking_tables(lake, query, given))
     yield from lacking
-    if not lacking and query.endswith(".sql") and set(given) <= {"trace", "day"}:
+    own = [f"{name}={value}" for name, value in given.items() if name not in {"trace", "day"}]
+    if not lacking and own:
+        yield f"Its tables have rows. Check {', '.join(own)}."
+    elif not lacking and query.endswith(".sql"):
         yield from filter(None, [read_sql(query).fields.get("no rows")])
 
 
 def _lacking_tables(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each table that the query reads and that has nothing for these parameters."""
-    names = query_parameters(query)
-    for table in sorted(
-        set(_source_tables(re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))))
-    ):
-        file, command = table, FILLING_COMMANDS.get(table, "nightly")
-        partition = dict[str, str]()
-        if table in MARTS_OVER_TRIALS:
-            file, (partition["experiment"], command) = "trials", MARTS_OVER_TRIALS[table]
-        where = {key: given[key] for key in PARTITIONS[file] if key in names and key in given}
-        if not lake.files(file, **partition, **where):
-            if any(lake.files(other, **where) for other in _written_with(table)):
-                continue
-            of = "".join(f" of {key} {value}" for key, value in where.items())
-            yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
+    known = {name: given[name] for name in query_parameters(query) if name in given}
+    named = re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))
+    for table in sorted(set(_source_tables(lake, named, known))):
+        if _has_files(lake, table, known):
+            continue
+        _, where = _place(table, known)
+        if any(lake.files(other, **where) for other in _written_with(table)):
+            continue
+        command = FILLING_COMMANDS.get(table) or MARTS_OVER_TRIALS.get(table, ("", "nightly"))[1]
+        of = "".join(f" of {key} {value}" for key, value in where.items())
+        fills = f"fleetcast {command} fills it"
+        config = DEFAULT_CONFIGS.get(command)
+        if config and where.get("trace", config) != config:
+            fills += f", by default of trace {config}: query that with --config {config}"
+        yield f"The table {table} has nothing{of}: {fills}."
+
+
+def _place(table: str, known: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the fixed partition of a mart over trials, and the one that the parameters name."""
+    is_trials = table in MARTS_OVER_TRIALS
+    own = {"experiment": MARTS_OVER_TRIALS[table][0]} if is_trials else {}
+    return own, {key: known[key] for key in PARTITIONS["trials" if is_trials else table] if key in known}
+
+
+def _has_files(lake: Lake, table: str, known: Mapping[str, Any]) -> bool:
+    """Return whether a table, or a mart over trials, has a file for the parameters."""
+    own, where = _place(table, known)
+    return bool(lake.files("trials" if own else table, **own, **where))
 
 
 def _written_with(table: str) -> tuple[str, ...]:
@@ -95,10 +114,12 @@ def _without_comments(query: str) -> str:
     return re.sub(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", " ", text, flags=re.DOTALL)
 
 
-def _source_tables(names: Iterable[str]) -> Iterator[str]:
-    """Yield the tables of the lake that these tables and marts read."""
+def _source_tables(lake: Lake, names: Iterable[str], known: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tables of the lake that these tables and marts read; of `any of`, those with a file."""
     for name in names:
         if name in PARTITIONS or name in MARTS_OVER_TRIALS:
             yield name
         elif (SQL / "marts" / f"{name}.sql").is_file():
-            yield from _source_tables(read_sql(f"marts/{name}.sql").listed("reads"))
+            sql = read_sql(f"marts/{name}.sql")
+            there = [table for table in sql.listed("any of") if _has_files(lake, table, known)]
+            yield from there or _source_tables(lake, sql.listed("reads"), known)

@@ -2,7 +2,8 @@
 
 A header is the comment lines at the beginning of a file: a sentence; `key: value` lines (grain, reads, units;
 for a query also `no rows`, what such a result means; for a table that may have no file where another has one,
-`written with` and that other; for a source also format, recognised by, may have, clock and ids);
+`written with` and that other; for a mart of which one table is enough, `any of` and its tables; for a source
+also format, recognised by, may have, clock and ids);
 `column = meaning <- table.column` lines, where the arrow names the origin of a column; `column type = ...`
 if assets write the column (assets/lake/schemas.py). Checks, tests, Dagster's column schemas and lineage,
 sql/README.md and the readers of trace files use the headers, so they cannot drift from what runs.
@@ -21,7 +22,7 @@ from fleetcast.models.world.project_paths import ROOT
 SQL = ROOT / "sql"
 INTROSPECTION_WORDS = {"show", "information_schema", "sqlite_master"}  # words of queries that list tables
 COLUMN_LINE = re.compile(r"(\w+)(?: ([a-z]+(?:\[\]|\([a-z, ]+\))?))? = (.+)")  # name, type if any, meaning
-HEADER_FIELDS = "grain|reads|units|written with|no rows|format|recognised by|may have|clock|ids"
+HEADER_FIELDS = "grain|reads|units|written with|any of|no rows|format|recognised by|may have|clock|ids"
 
 
 class SqlFileError(ValueError):

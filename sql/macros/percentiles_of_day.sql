@@ -15,7 +15,7 @@ create or replace macro percentile_levels() as table
     select unnest([0.50, 0.90, 0.95, 0.99]::double[]) as level;
 
 create or replace macro percentile_bin(seconds) as
-    floor(100 * ln(greatest(seconds, 1e-9)))::integer;
+    floor(100 * ln(least(greatest(seconds, 1e-9), 1e300)))::integer;
 
 create or replace macro percentiles_of_day(seconds, of_subject) as table
     with
@@ -82,6 +82,6 @@ create or replace macro percentiles_of_day(seconds, of_subject) as table
 
     select
         trace, day, policy, subject, measure,
-        list(low + (high - low) * part order by level) as percentiles
+        finite_or_null(list(low + (high - low) * part order by level)) as percentiles
     from picked
     group by trace, day, policy, subject, measure;

@@ -29,9 +29,17 @@ create or replace macro is_pending(queued_s, ttft_slo_s, deadline_s) as
 create or replace macro attainment_share(met, requests, pending) as
     met / nullif(requests - pending, 0);
 
--- p50, p90, p95, p99 over the requests that got this far, linear between ranks
+-- seconds as percentiles rank them: a decided request that was never served counts as the longest, a pending one not at all
+create or replace macro ranked_s(seconds, queued_s, ttft_slo_s, deadline_s) as
+    if(is_pending(queued_s, ttft_slo_s, deadline_s), null, coalesce(seconds, 'infinity'::double));
+
+-- a percentile that falls on a request that was never served is null
+create or replace macro finite_or_null(percentiles) as
+    list_transform(percentiles, lambda value: if(isfinite(value), value, null));
+
+-- p50, p90, p95, p99, linear between ranks
 create or replace macro percentiles(seconds) as
-    quantile_cont(seconds, [0.50, 0.90, 0.95, 0.99]);
+    finite_or_null(quantile_cont(seconds, [0.50, 0.90, 0.95, 0.99]));
 
 create or replace macro gpu_hours(instance_s, gpus_per_instance) as
     instance_s * gpus_per_instance / 3600;

@@ -1,6 +1,7 @@
 -- all_plans: the plans of all policies, made before the day (plans) or in closed loop (closed_plans), and those of coming days; for rolling plans the latest plan of each hour.
 -- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: plans, closed_plans, day_ahead_plans, rolling_plans
+-- any of: plans, closed_plans, day_ahead_plans, rolling_plans
 -- units: see plans, which has the other columns
 -- served_region = where the instances are
 -- usd = cost of the instances: the planned ones

@@ -15,16 +15,24 @@ with judged as (
         target_ratio(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as ratio
     from outcomes
     where not is_pending(queued_s, ttft_slo_s, deadline_s)
+),
+
+counted as (
+    select
+        trace, day, policy, llm, tier, hour_start,
+        count(*) as requests,
+        count_if(ratio > 1)::bigint as late,
+        count_if(isinf(ratio))::bigint as unserved,
+        quantile_cont(ratio, [0.50, 0.95]) filter (where ratio > 1 and not isinf(ratio)) as late_ratios,
+        max(ratio) filter (where ratio > 1 and not isinf(ratio)) as late_max_ratio
+    from judged
+    group by all
 )
 
 select
-    trace, day, policy, llm, tier, hour_start,
-    count(*)                               as requests,
-    count_if(ratio > 1)::bigint            as late,
-    count_if(isinf(ratio))::bigint         as unserved,
-    count_if(ratio > 1) / count(*)         as late_share,
-    quantile_cont(ratio, 0.50) filter (where ratio > 1 and not isinf(ratio)) as late_p50_ratio,
-    quantile_cont(ratio, 0.95) filter (where ratio > 1 and not isinf(ratio)) as late_p95_ratio,
-    max(ratio) filter (where ratio > 1 and not isinf(ratio))                 as late_max_ratio
-from judged
-group by all
+    trace, day, policy, llm, tier, hour_start, requests, late, unserved,
+    late / requests as late_share,
+    late_ratios[1] as late_p50_ratio,
+    late_ratios[2] as late_p95_ratio,
+    late_max_ratio
+from counted

@@ -7,8 +7,8 @@
 -- attainment_share = share of requests that met all their targets (sql/macros/slo.sql); of the strictest tier
 -- worst_llm_attainment_share = the same for the llm with the lowest attainment
 -- pending = requests without a TTFT target that were still queued at the end, before their deadline
--- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
--- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
+-- ttft_p95_s = time to first token, 95th percentile; of the strictest tier; null where more than 5 % of its requests were never served
+-- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier; see ttft_p95_s
 -- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
 -- quality = mean score of the final answers; null where [quality] has no answers for this trace
 -- instance_hours = instance-hours of the same states, whatever the size of the instances
@@ -53,7 +53,10 @@ by_tier as (
 ),
 
 waited as (
-    select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s, percentiles(e2e_s)[3] as e2e_p95_s
+    select
+        trace, day, policy,
+        percentiles(ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s))[3] as ttft_p95_s,
+        percentiles(ranked_s(e2e_s, queued_s, ttft_slo_s, deadline_s))[3] as e2e_p95_s
     from outcomes
     inner join (select trace, day, tier from tier_places where is_strictest) using (trace, day, tier)
     inner join days_by_size() using (trace, day, policy)
@@ -64,7 +67,9 @@ waited as (
         trace, day, policy,
         any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
         any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
-    from percentiles_of_day([ttft_s, e2e_s], tier)
+    from percentiles_of_day(
+        [ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s), ranked_s(e2e_s, queued_s, ttft_slo_s, deadline_s)], tier
+    )
     inner join (select trace, day, tier as subject from tier_places where is_strictest) using (trace, day, subject)
     group by trace, day, policy
 ),

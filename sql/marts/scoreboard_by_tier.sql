@@ -1,7 +1,7 @@
 -- scoreboard_by_tier: attainment of every tier under each policy of a day, by all its targets and by each target.
 -- grain: trace, day, policy, tier
 -- reads: tier_attainment, outcomes
--- units: requests, *_share 0 to 1, *_s seconds; percentiles over the requests that got this far
+-- units: requests, *_share 0 to 1, *_s seconds; TTFT percentiles over the decided requests: null where one falls on a request that was never served
 -- place = rank, from 1: interactive tiers first, then those with the shortest targets
 -- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; false for a tier without one
 -- worst_llm_attainment_share = the same for the llm with the lowest attainment
@@ -9,7 +9,7 @@
 with waited as (
     select
         trace, day, policy, tier,
-        percentiles(ttft_s) as ttft,
+        percentiles(ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s)) as ttft,
         percentiles(tpot_s) as tpot
     from outcomes
     inner join days_by_size() using (trace, day, policy)
@@ -20,7 +20,7 @@ with waited as (
         trace, day, policy, subject as tier,
         any_value(percentiles) filter (where measure = 1) as ttft,
         any_value(percentiles) filter (where measure = 2) as tpot
-    from percentiles_of_day([ttft_s, tpot_s], tier)
+    from percentiles_of_day([ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s), tpot_s], tier)
     group by trace, day, policy, subject
 )
 

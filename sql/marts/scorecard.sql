@@ -1,7 +1,7 @@
 -- scorecard: SLO attainment and latencies by policy, llm, region, tier and hour of arrival, of one day.
 -- grain: policy, llm, region, tier, hour_start
 -- reads: outcomes
--- units: *_s seconds from arrival, percentiles over the requests that got this far; *_share 0 to 1
+-- units: *_s seconds from arrival, those of TTFT and E2E over the decided requests: null where one falls on a request that was never served; *_share 0 to 1
 -- policy = the scaling policy <- outcomes.policy
 -- llm = the served network <- outcomes.llm
 -- region = where the requests come from, not where they were served <- outcomes.region
@@ -53,9 +53,9 @@ counted as (
         count_if(is_pending) as pending,
         count_if(served_region <> region) as served_elsewhere,
         sum(preemptions)::bigint as preemptions,
-        percentiles(ttft_s) as ttft,
+        percentiles(ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s)) as ttft,
         percentiles(tpot_s) as tpot,
-        percentiles(e2e_s) as e2e
+        percentiles(ranked_s(e2e_s, queued_s, ttft_slo_s, deadline_s)) as e2e
     from judged
     group by policy, llm, region, tier, is_held, hour_start
 )

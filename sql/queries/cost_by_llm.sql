@@ -11,5 +11,6 @@ select
     sum(donated_gpu_hours) as donated_gpu_hours,
     sum(usd) as usd
 from fleet_by_hour
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 group by trace, day, policy, llm
 order by trace, day, policy, usd desc

@@ -17,7 +17,9 @@ hours as (
         max(actual_per_s) <= any_value(peak_p90_per_s) as is_below_p90,
         max(greatest(actual_per_s, forecast_per_s)) as highest
     from together
-    where measure = 'input_tokens' and tier = 'interactive' and actual_per_s is not null
+    where
+        trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+        and measure = 'input_tokens' and tier = 'interactive' and actual_per_s is not null
     group by all
 ),
 

@@ -9,5 +9,6 @@ select
     any_value(peak_p90_per_s) as expected_p90,
     avg(actual_per_s) as came
 from forecasts
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 group by trace, day, method, measure, tier, llm, region, cutoff
 order by trace, day, method, measure, tier, llm, region, cutoff

@@ -3,4 +3,5 @@
 -- reads: forecast_errors
 -- units: *_share 0 to 1, as in sql/marts/forecast_errors.sql
 select * from forecast_errors
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 order by trace, day, measure, tier, llm, wape_share

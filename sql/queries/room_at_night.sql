@@ -9,6 +9,7 @@ with by_hour as (
         3600 * coalesce(sum(tokens_per_s) filter (where may_wait(is_held, tier)), 0) as held
     from load_by_hour
     left join tiers using (trace, tier)
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     group by trace, day, region, hour_start
 ),
 

@@ -8,7 +8,7 @@ with counted as (
         count(*) as requests,
         percentiles(ttft_s)[3] as ttft_p95_s
     from outcomes
-    where served_region is not null
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and served_region is not null
     group by trace, day, policy, tier, region, served_region
 )
 

@@ -8,7 +8,7 @@ with plan as (
         sum(usd) as plan_usd,
         sum(instances * gpus_per_instance) as plan_gpus
     from plans
-    where policy = 'corrected'
+    where policy = 'corrected' and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     group by trace, day, hour_start, llm, role, served_region
 ),
 
@@ -19,6 +19,7 @@ held as (
         sum(held_gpus) as held_gpus,
         sum(needed_gpus) as needed_gpus
     from fleet_by_hour
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     group by trace, day, policy, hour_start, llm, role, served_region
 )
 

@@ -1,6 +1,7 @@
 -- Where was the fleet too small for the load of a plan, and by how much? The worst hour of every policy's plan.
 -- grain: trace, day, policy
 -- reads: all_plans
+-- no rows: No plan is short of capacity.
 -- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind with the highest capacity, short_hours hours
 -- Less than a hundredth of an instance is no shortage: a plan serves it in another region, as an instance would cost more.
 with short as (

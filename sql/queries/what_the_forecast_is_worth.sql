@@ -17,4 +17,5 @@ select
     reactive.missed_share - scoreboard.missed_share as fewer_missed_share
 from scoreboard
 inner join reactive using (trace, day)
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 order by trace, day, saved_usd desc

@@ -8,9 +8,9 @@ with missed as (
         sum(requests)::bigint as requests,
         sum(missed)::bigint as missed,
         sum(missed) / sum(requests) as missed_share,
-        max(ttft_p95_s) as worst_ttft_p95_s
+        if(count(ttft_p95_s) = count(*), max(ttft_p95_s), null) as worst_ttft_p95_s
     from scorecard
-    where not may_wait(is_held, tier)
+    where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and not may_wait(is_held, tier)
     group by trace, day, policy, llm, region, hour_start
 )
 

@@ -83,8 +83,8 @@ met as (
             ),
             null
         ) as ttft_attainment_share,
-        quantile_cont(ttft_s, [0.50, 0.75, 0.95]) as ttft,
-        quantile_cont(e2e_s, [0.50, 0.95]) as e2e
+        finite_or_null(quantile_cont(ranked_s(ttft_s, queued_s, ttft_slo_s, deadline_s), [0.50, 0.75, 0.95])) as ttft,
+        finite_or_null(quantile_cont(ranked_s(e2e_s, queued_s, ttft_slo_s, deadline_s), [0.50, 0.95])) as e2e
     from of_requests
     group by grouping sets ((policy, of_day, tier, llm), (policy, of_day, tier))
 ),
