@@ -38,7 +38,7 @@ def quality_command(
 
         fleetcast plan quality --quality 0.58 --latency 12
 
-        fleetcast plan quality --quality 0.58 --latency 12 --budget 30 --front
+        fleetcast plan quality --quality 0.58 --latency 12 --budget 40 --front
 
         fleetcast plan quality --quality 0.58 --latency 12 --whatif
 

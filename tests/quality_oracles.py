@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+from scipy.optimize import linprog
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.boute import LEAST_LOAD_SHARE, deployment_candidates
@@ -14,7 +15,7 @@ from fleetcast.models.plan.cascadia import (
     allocate_min_max,
     latency_by_gpus,
 )
-from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer, replica_capacity_per_s
 from fleetcast.models.plan.quality_objectives import quickest_point_plan
 from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
 
@@ -132,3 +133,28 @@ def skill(answers: JudgedAnswers, rule: str, steps: int = 100) -> float:
     else:
         found = [mean_quality(two, select_answers(two, rule, [1 - share])) for share in sent]
     return float((np.mean(found) - small) / (large - small))
+
+
+def busy_share(offer: QualityOffer, instances: Ints, load: Floats, latency_s: float) -> float:
+    """By LP: the least share of the time in which all replicas serve a load, of any split; inf without one.
+
+    `instances` (S,); `load` (P, M) in requests/s of each point and llm. A replica serves a request in the time
+    of its mix.
+    """
+    points, llms = load.shape
+    load = np.where(offer.shares > LEAST_LOAD_SHARE, load, 0.0)
+    carry = np.array([replica_capacity_per_s(offer, p, np.full(llms, latency_s)) for p in range(points)])
+    sizes, shapes = offer.llm.size * points, offer.llm.size  # columns: x[p,s] requests/s, and the share
+    split = np.kron(np.eye(points), offer.llm == np.arange(llms)[:, None])
+    seconds = np.divide(1.0, carry, out=np.zeros_like(carry), where=carry > 0)
+    busy = np.hstack([np.eye(shapes) * of for of in seconds])
+    most = np.where((carry > 0) & (instances > 0), np.inf, 0.0).ravel()
+    found = linprog(
+        np.append(np.zeros(sizes), 1.0),
+        A_ub=np.column_stack([busy, -instances]),
+        b_ub=np.zeros(shapes),
+        A_eq=np.column_stack([split, np.zeros(points * llms)]),
+        b_eq=load.ravel(),
+        bounds=[*((0, of) for of in most), (0, None)],
+    )
+    return float(found.x[-1]) if found.status == 0 else np.inf

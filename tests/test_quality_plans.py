@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quality_oracles import enumerated, exhaustive, front, hypervolume, min_max_programme
+from quality_oracles import busy_share, enumerated, exhaustive, front, hypervolume, min_max_programme
 
 from fleetcast.models.plan import boute, cascadia
 from fleetcast.models.plan.pareto_front import not_dominated
@@ -28,6 +28,7 @@ from fleetcast.models.plan.quality_objectives import (
     least_latency_plan,
 )
 from fleetcast.models.plan.quality_regions import (
+    MultiRegionPlan,
     RegionalDemand,
     cheapest_regional_plan,
     points_without_longer_mix,
@@ -125,52 +126,76 @@ def test_no_combination_of_candidates_is_cheaper_than_the_exact_plan(seed: int, 
 
 
 @FEW
-@given(SEEDS)
-def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> None:
-    """Every line is checked anew; for one region, mix and point it is the programme of `cheapest`."""
-    offer, rng = some_offer(seed), np.random.default_rng(seed)
-    regions = RegionalDemand(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
-    whole = cheapest_regional_plan(offer, regions, 0.48, 9.0, gap_share=0.0)
+@given(SEEDS, st.floats(2, 12))
+def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int, latency_s: float) -> None:
+    """Nor for more than one region alone; each request has a replica that carries it; moves balance."""
+    offer, rng = some_offer(seed, points=9), np.random.default_rng(seed)
+    offer = offer._replace(
+        p95_s=offer.p95_s * rng.uniform(0.7, 1.3, (8, 3, 1))
+    )  # a longer mix may be quicker
+    regions = RegionalDemand(rng.uniform(2, 10, 3), rng.integers(2, 9, (3, 2)))
+    rates = regions.requests_per_s
+    whole = cheapest_regional_plan(offer, regions, 0.48, latency_s, gap_share=0.0)
+    by_reference = [
+        usd(cheapest_regional_plan(offer, regions, 0.48, latency_s, gap_share=0.0, references=[p]))
+        for p in range(9)
+    ]
+    assert usd(whole) == pytest.approx(min(by_reference))
+    for cap_gpus in regions.cap_gpus:
+        alone = least_cost_plan(offer, QualityDemand(rates.sum(), cap_gpus), 0.48, latency_s)
+        assert alone is None or by_reference[alone.point] <= alone.usd_per_hour + 1e-6
     if whole is None:
         return
-    same = [whole.reference]
+    assert whole.bound_usd == pytest.approx(whole.usd_per_hour, rel=1e-5)
     apart = [
         cheapest_regional_plan(
             offer,
             RegionalDemand(*(of[j : j + 1] for of in regions)),
             0.48,
-            9.0,
+            latency_s,
             gap_share=0.0,
-            references=same,
+            references=[whole.reference],
         )
         for j in range(3)
     ]
-    assert whole.usd_per_hour <= sum(np.inf if one is None else one.usd_per_hour for one in apart) + 1e-6
+    assert whole.usd_per_hour <= sum(usd(one) for one in apart) + 1e-6
+    assert whole.shares.sum(axis=1) == pytest.approx(1.0)
+    assert rates @ whole.shares @ offer.quality >= (0.48 - 1e-6) * rates.sum()
+    load = (rates @ whole.shares)[:, None] * offer.shares
+    assert busy_share(offer, whole.instances.sum(axis=1), load, latency_s) <= 1 + 1e-6
+    for j in range(3):
+        used = np.bincount(offer.gpu, whole.instances[:, j] * offer.gpus, 2)
+        assert (used <= regions.cap_gpus[j]).all()
     kept = points_without_longer_mix(offer, whole.reference)
-    assert (whole.shares[:, ~kept] == 0).all()
-    carry, works = reference_work(offer.only(points=kept), 9.0)
-    for j, rate in enumerate(regions.requests_per_s):
-        carried = np.bincount(offer.llm, whole.instances[:, j] * carry, 2) + whole.moved_per_s[:, j]
-        assert (carried >= rate * whole.shares[j, kept] @ works - 1e-5).all()
-        assert (np.bincount(offer.gpu, whole.instances[:, j] * offer.gpus, 2) <= regions.cap_gpus[j]).all()
-    np.testing.assert_allclose(whole.moved_per_s.sum(axis=1), 0.0, atol=1e-6)
-    mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
-    assert mean >= 0.48 - 1e-6
+    carry, works = reference_work(offer.only(points=kept), latency_s)
+    is_served = np.isfinite(works).all(axis=1)
+    for point in np.flatnonzero(is_served):
+        own = replica_capacity_per_s(offer.only(points=kept), int(point), np.full(2, latency_s))
+        share = np.where(offer.shares > 1e-4, offer.shares, 0.0)[kept][point, offer.llm]
+        assert (own * works[point, offer.llm] >= share * carry - 1e-9).all(), "in the time of the reference"
+    assert (whole.shares[:, kept][:, ~is_served] == 0).all()
+    work = rates * (whole.shares[:, kept][:, is_served] @ works[is_served]).T
+    requests, moved = rates * (whole.shares @ offer.shares).T, whole.moved_per_s
+    assert moved.sum(axis=1) == pytest.approx(0.0, abs=1e-6), "requests of an llm"
+    assert (moved <= requests + 1e-6).all()
+    for m in range(2):
+        gone = work[m] * np.maximum(moved[m], 0.0) / np.maximum(requests[m], 1e-12)
+        come = gone.sum() * np.maximum(-moved[m], 0.0) / max(-moved[m].clip(max=0.0).sum(), 1e-12)
+        carried = (carry * (offer.llm == m)) @ whole.instances
+        assert (work[m] - gone + come <= carried + 1e-5).all()
     turned = cheapest_regional_plan(
-        offer, RegionalDemand(*(of[::-1] for of in regions)), 0.48, 9.0, gap_share=0.0
+        offer, RegionalDemand(*(of[::-1] for of in regions)), 0.48, latency_s, gap_share=0.0
     )
     assert usd(turned) == pytest.approx(whole.usd_per_hour)  # whatever the order of the regions
-    one = offer.only(points=np.arange(5) == 2)._replace(mix=np.ones((1, 2)))
+    one = offer.only(points=np.arange(9) == 2)._replace(mix=np.ones((1, 2)))
     there = QualityDemand(6.0, regions.cap_gpus[0])
     alike = cheapest_regional_plan(
-        one, RegionalDemand(np.array([6.0]), regions.cap_gpus[:1]), 0.0, 9.0, gap_share=0.0
+        one, RegionalDemand(np.array([6.0]), regions.cap_gpus[:1]), 0.0, latency_s, gap_share=0.0
     )
-    assert usd(cheapest_point_plan(one, there, 0, 9.0)) == pytest.approx(
-        np.inf if alike is None else alike.usd_per_hour
-    )
+    assert usd(cheapest_point_plan(one, there, 0, latency_s)) == pytest.approx(usd(alike))
 
 
-def usd(found: PointPlan | None) -> float:
+def usd(found: PointPlan | MultiRegionPlan | None) -> float:
     return np.inf if found is None else found.usd_per_hour
 
 
