@@ -67,7 +67,7 @@ def reference_work(offer: QualityOffer, latency_s: float) -> tuple[Floats, Float
     Returns
     -------
     carry : shape (S,), requests/s of the longest mix per replica
-    work : shape (P, M), requests of the longest mix per request of a point; inf if no shape carries it in time
+    work : shape (P, M), requests of the longest mix per request of a point; inf: no shape carries it in time
     """
     points, llms = offer.shares.shape
     within_s = np.full(llms, latency_s)
@@ -140,7 +140,7 @@ def _cheapest_within(
 
     carry, work = reference_work(offer, latency_s)
     gap_share, time_limit_s, most_usd = limits
-    is_carried = np.isfinite(work).all(axis=1)
+    is_carried = np.asarray(np.isfinite(work).all(axis=1))
     work = np.where(is_carried[:, None], work, 0.0)
     points, llms = work.shape
     shapes, places = offer.llm.size, len(regions.requests_per_s)
