@@ -138,8 +138,8 @@ def skill(answers: JudgedAnswers, rule: str, steps: int = 100) -> float:
 def busy_share(offer: QualityOffer, instances: Ints, load: Floats, latency_s: float) -> float:
     """By LP: the least share of the time in which all replicas serve a load, of any split; inf without one.
 
-    `instances` (S,); `load` (P, M) in requests/s of each point and llm. A replica serves a request in the
-    time of its mix.
+    `instances` (S,); `load` (P, M) in requests/s of each point and llm. A replica takes a request's mix as
+    long as its capacity for that mix says.
     """
     points, llms = load.shape
     load = np.where(offer.shares > LEAST_LOAD_SHARE, load, 0.0)

@@ -19,6 +19,8 @@ RENAMED_COLUMNS: Mapping[str, str] = {
     "left_over.usd": "In left_over it is backlog_usd.",
     "planner_board.draws": "In planner_board it is kept_draws.",
     "quality_board.kind": "In quality_board it is plan_kind.",
+    "quality_board.promised_p95_s": "In quality_board it is p95_by_tables_s.",
+    "quality_front.promised_p95_s": "In quality_front it is p95_by_tables_s.",
     "idea_worth.place": "In idea_worth it is ideas_so_far.",
     "decision_leaderboard.rounding_usd": "In decision_leaderboard it is constraint_usd.",
     "planner_board.whole_usd": "In planner_board it is constraint_usd.",

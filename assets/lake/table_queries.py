@@ -39,6 +39,7 @@ OLD_NAMES = {
         "answers_source": "answers",
         "required_quality": "asked_quality",
         "required_latency_s": "asked_latency_s",
+        "p95_by_tables_s": "promised_p95_s",
     },
 }
 

@@ -44,7 +44,7 @@ def quality_plan_row(requirement: QualityRequirement, plan: QualityPlan) -> dict
         "budget_usd_per_hour": None if math.isinf(budget) else budget,
         "usd_per_hour": answer.usd_per_hour,
         "promised_quality": float(offer.quality[answer.point]),
-        "promised_p95_s": answer.latency_s,
+        "p95_by_tables_s": answer.latency_s,
         "quality": plan.served.quality,
         "quality_low": quality_low,
         "quality_high": quality_high,

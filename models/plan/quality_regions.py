@@ -67,7 +67,7 @@ def reference_work(offer: QualityOffer, latency_s: float) -> tuple[Floats, Float
     Returns
     -------
     carry : shape (S,), requests/s of the longest mix per replica
-    work : shape (P, M), requests of the longest mix per request of a point; inf if no shape is in time
+    work : shape (P, M), requests of the longest mix per request of a point; inf: no shape carries it in time
     """
     points, llms = offer.shares.shape
     within_s = np.full(llms, latency_s)

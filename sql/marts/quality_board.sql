@@ -12,7 +12,7 @@
 -- over_chosen_share = cost above the chosen plan of the query <- quality_plans.usd_per_hour
 -- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
--- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
+-- p95_by_tables_s = P95 by the tables <- quality_plans.p95_by_tables_s
 -- is_kept = whether quality and P95 meet the query, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
 -- gpus = number of GPUs of all replicas <- quality_pools.gpus
 -- who = share of requests by llm of the final answer, largest first <- quality_pools.final_answer_share
@@ -53,7 +53,7 @@ select
         as over_chosen_share,
     plans.quality,
     plans.p95_s,
-    plans.promised_p95_s,
+    plans.p95_by_tables_s,
     plans.quality + (plans.quality - plans.quality_low) / 1.96 >= plans.required_quality
     and coalesce(plans.p95_s <= plans.required_latency_s, false) as is_kept,
     held.gpus,

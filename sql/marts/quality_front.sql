@@ -11,7 +11,7 @@
 -- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
 -- promised_quality = quality on the questions that the thresholds were chosen on <- quality_plans.promised_quality
--- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
+-- p95_by_tables_s = P95 by the tables <- quality_plans.p95_by_tables_s
 select
     own.trace,
     own.question,
@@ -22,7 +22,7 @@ select
     own.quality,
     own.p95_s,
     own.promised_quality,
-    own.promised_p95_s
+    own.p95_by_tables_s
 from quality_plans as own
 where
     own.p95_s is not null

@@ -19,7 +19,7 @@
 -- budget_usd_per_hour double = maximum cost; null without a budget
 -- usd_per_hour double = cost per hour of all replicas and of the judge; for equal_money the budget: the same for each llm as for the most expensive one
 -- promised_quality double = quality on the questions that the thresholds were chosen on
--- promised_p95_s double = P95 by the tables: of each llm, or of all stages together
+-- p95_by_tables_s double = P95 by the tables: of each llm, or of all stages together
 -- quality double = mean score of the final answers: replayed, on other questions
 -- quality_low double = lower end of its 95 % interval
 -- quality_high double = upper end of its 95 % interval
