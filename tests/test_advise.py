@@ -38,7 +38,7 @@ from fleetcast.assets.advice.advice_page import render_advice_page, write_advice
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
 from fleetcast.assets.advice.data_sections import empty_sections
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
-from fleetcast.assets.advice.phrases import answer_sentences
+from fleetcast.assets.advice.phrases import answer_sentences, saves_or_costs
 from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.lake.settings import Progress, RunSettings, Step, load_settings
 from fleetcast.assets.lake.warehouse import Lake
@@ -381,7 +381,8 @@ def test_a_page_without_a_promise_has_the_error_of_whole_instances_only(
     [
         (97.0, 111.0, 20.0, True, "tomorrow this plan saves 97 to 111 USD"),
         (97.0, 111.0, -14.0, False, "tomorrow this plan saves 97 to 111 USD"),
-        (-5.0, 111.0, 20.0, False, "tomorrow this plan saves 111 USD at most, or none"),
+        (-5.0, 111.0, 20.0, False, "tomorrow this plan costs up to 5 USD more or saves up to 111 USD"),
+        (-0.4, 111.0, 20.0, False, "tomorrow this plan saves 0 to 111 USD"),
         (-40.0, -3.0, -14.0, True, "tomorrow this plan costs 3 to 40 USD more"),
         (-40.0, -3.0, 14.0, False, "tomorrow this plan costs 3 to 40 USD more"),
     ],
@@ -394,14 +395,18 @@ def test_a_saving_is_sure_where_the_last_day_and_tomorrow_agree(
     _, found, _ = output
     other = json.loads(json.dumps(found))
     [advised] = [row for row in other["choice"]["rules"] if row["is_advised"]]
-    advised["last_day"] |= {"usd": 100.0 - usd}
+    advised["last_day"] |= {"usd": 100.0 - usd, "gpu_hours": 100.0}
     today = advised["last_day"] | {"usd": 100.0, "fleet": "2 x b"}
     other["promise"] |= {"usd_low": 100.0 - high, "usd_high": 100.0 - low}
     saving = policy_comparison.saving_section(date(2025, 7, 9), other, today)
     assert saving is not None
     assert saving["is_beyond_error"] == is_sure
     other["saving"] = saving
+    text = " ".join(render_advice_page(other).split())
     assert f"{words}, nine times in ten" in " ".join(answer_sentences(other))
+    last = f"saves {usd:.2f}&nbsp;USD" if usd > 0 else f"costs {-usd:.2f}&nbsp;USD more"
+    assert f"2 x b, at 100.00&nbsp;USD (1.00 per GPU-hour), this plan {last} on 2025-07-09; over" in text
+    assert f" it {saves_or_costs(low, high, 2).replace(' USD', '&nbsp;USD')} nine times in ten.</p>" in text
 
 
 def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
@@ -782,7 +787,9 @@ def test_the_saving_of_other_gpus_is_that_of_their_promise(
     rented |= {"usd_low": 167.99, "usd_high": 168.01}
     assert "168.01" not in render_advice_page(found)
     rented |= {"usd_low": 150.0, "usd_high": 180.0}
-    assert re.search(r"USD, and between 150\.00 and\s+180\.00 is saved nine times", render_advice_page(found))
+    assert re.search(
+        r"USD, and nine times in ten\s+saves 150\.00 to 180\.00&nbsp;", render_advice_page(found)
+    )
     rented |= {"usd": -3.0}
     assert "tomorrow costs 3.00&nbsp;USD more" in render_advice_page(found)
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))

@@ -174,6 +174,7 @@ def test_the_figures_of_two_requests() -> None:
 
 
 LENGTHS = ("--input", "1024", "--output", "256")
+FILE_OPTIONS = ("--prices", "a.toml", "--provider", "a", "--prefix", "none", "--columns", "a=b")
 
 
 @pytest.mark.parametrize(
@@ -197,11 +198,15 @@ LENGTHS = ("--input", "1024", "--output", "256")
         ),
         (LLM, ("--rate", "0", *LENGTHS), "--rate is 0 requests/s, must be from"),
         (LLM, LENGTHS, "without --concurrency or --rate: a file has its own requests,"),
-        ("a.csv", ("--max-batch", "9"), "--max-batch without --concurrency or --rate: a file has its own"),
+        (
+            "a.csv",
+            ("--max-batch", "9", "--max-prefill-tokens", "9"),
+            "--max-batch and --max-prefill-tokens without --concurrency or --rate: a file has its own",
+        ),
         (
             LLM,
-            ("--rate", "4", *LENGTHS, "--prices", "a.toml"),
-            "--prices with --concurrency or --rate: a",
+            ("--rate", "4", *LENGTHS, *FILE_OPTIONS),
+            "--provider and --prices and --prefix and --columns with --concurrency or --rate: a",
         ),
         (LLM, (), "llama3.1-8b is an llm, not a trace file. Add --concurrency"),
         ("llama3.1-9b", ("--concurrency", "4", *LENGTHS), "unknown llm 'llama3.1-9b'. Did you mean"),

@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 from fleetcast.assets.advice.phrases import (
     join_few_names,
     reliability_sentence,
+    saves_or_costs,
     share_as_percent,
     usd_per_gpu_hour_clause,
 )
@@ -112,10 +113,16 @@ def format_page_percent(share: float | None, digits: int = 0) -> Markup:
     return escape_line(share_as_percent(share, digits))
 
 
+def format_page_saving(low: float, high: float | None = None) -> Markup:
+    """Format a saving or an interval of it for the page, in USD, as a verb with its object."""
+    return escape_line(saves_or_costs(low, low if high is None else high, digits=2))
+
+
 PAGE_FILTERS: dict[str, Callable[..., object]] = {  # of page.html.j2
     "joined": join_few_names,
     "percent": format_page_percent,
     "number": format_page_number,
+    "saving": format_page_saving,
     "text": escape_line,
     "minute": format_minute,
 }

@@ -246,10 +246,20 @@ def percent_range(low: float, high: float) -> str:
     return share_as_percent(low, 1) if low == high else f"{100 * low:,.1f} to {share_as_percent(high, 1)}"
 
 
-def usd_range(low: float, high: float) -> str:
-    """Format an interval of a cost in whole USD."""
-    least, most = f"{low:,.0f}", f"{high:,.0f}"
+def usd_range(low: float, high: float, digits: int = 0) -> str:
+    """Format an interval of a cost in USD."""
+    least, most = f"{low:,.{digits}f}", f"{high:,.{digits}f}"
     return f"{most} USD" if least == most else f"{least} to {most} USD"
+
+
+def saves_or_costs(low: float, high: float, digits: int = 0) -> str:
+    """Return an interval of a saving in USD as a verb with its object; below 0 it is a cost."""
+    low, high = (round(end, digits) + 0.0 for end in (low, high))  # without -0
+    if low >= 0:
+        return f"saves {usd_range(low, high, digits)}"
+    if high <= 0:
+        return f"costs {usd_range(abs(high), -low, digits)} more"
+    return f"costs up to {-low:,.{digits}f} USD more or saves up to {high:,.{digits}f} USD"
 
 
 def _saving_sentence(numbers: Numbers) -> str:
@@ -334,9 +344,7 @@ def _certainty_sentence(numbers: Numbers) -> str:
         )
     saving = numbers["saving"]
     if saving is not None and saving["low_usd"] is not None:
-        low, high = saving["low_usd"], saving["high_usd"]
-        saves = f"saves {usd_range(low, high)}" if low > 0 else f"saves {high:,.0f} USD at most, or none"
-        saves = f"costs {usd_range(-high, -low)} more" if high <= 0 else saves
+        saves = saves_or_costs(saving["low_usd"], saving["high_usd"])
         parts.append(f"tomorrow this plan {saves}, nine times in ten")
     return f"How certain: {', '.join(parts)}." if parts else ""
 
