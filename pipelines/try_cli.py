@@ -187,7 +187,7 @@ def try_file(
         f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{sampled}, "
         f"{report.rows_quarantined:,} rows left out)",
     )
-    for line in (report.columns, bulk_remedy(report)):
+    for line in (report.columns, bulk_remedy(report, path.parent)):
         if line:
             OUT.print(line)
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")

@@ -365,17 +365,29 @@ def test_rows_refused_in_bulk_have_a_line_that_mends_them(tmp_path, rows, remedy
         assert re.search(remedy, line)
 
 
-def test_rows_of_an_unknown_tier_can_be_mapped_or_be_a_tier_of_the_catalogue(tmp_path):
-    path = tmp_path / "own.csv"
-    rows = [f"2025-03-01 00:00:{n:02d},5,6,gold" for n in range(20)]
-    path.write_text("\n".join(["timestamp,input_tokens,output_tokens,tier", *rows]))
+@pytest.mark.parametrize(
+    ("kind", "known"), [("region", "east"), ("tier", "iw_fast"), ("llm", "llama3.1-70b")]
+)
+def test_rows_of_unknown_names_can_be_mapped_or_be_of_the_catalogue(tmp_path, kind, known):
+    """The most frequent name comes first, and the mapping file has its folder and the file's dots."""
+    path = tmp_path / "own.jan.parquet"
+    row = {"arrived_at": FIRST, "input_tokens": 5, "output_tokens": 6}
+    row |= {"region": "east", "tier": "iw_fast", "llm": "llama3.1-70b"}
+    names = ["fra", *["dub"] * 2, *["é"] * 3, *['a\n"b'] * 4]
+    rows = [{"request_id": n, **row, kind: name} for n, name in enumerate(names)]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    own = dataclasses.replace(
+        CATALOGUE, **{f"{kind}s": dict.fromkeys([known, *names], vars(CATALOGUE)[f"{kind}s"][known])}
+    )
     lake = Lake(tmp_path / "lake")
     line = bulk_remedy(ingest_file(path, lake, CATALOGUE))
     assert line is not None
-    remedy = 'label_names = { "gold" = "iw_fast" } in own.toml next to the file), or add ["gold"] to'
-    assert f"{remedy} data/catalogue" in line
-    gold = dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, "gold": CATALOGUE.tiers["iw_fast"]})
-    assert ingest_file(path, lake, gold).rows_kept == 20
+    key = "llm_names" if kind == "llm" else "label_names"
+    pairs = f'"a\\n\\"b" = "{known}", "é" = "{known}", "dub" = "{known}", ...'
+    assert f"({key} = {{ {pairs} }} in data/landing/own.jan.toml)" in line
+    assert f'or add ["a\\n\\"b"], ["é"], ["dub"], ... to data/catalogue/{kind}s.toml' in line
+    assert "\n" not in line
+    assert ingest_file(path, lake, own).rows_kept == 10
 
 
 def test_a_named_file_is_copied_into_the_landing_folder_with_its_columns(tmp_path, monkeypatch):

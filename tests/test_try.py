@@ -204,6 +204,18 @@ def test_a_file_is_read_and_priced_as_advise_does(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "own.csv.png").is_file()
 
 
+def test_refused_rows_are_mended_in_the_folder_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "own.csv"
+    lines = [f"2025-03-01 00:00:{n:02d},5,6,{('east', 'fra')[n % 2]}" for n in range(40)]
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens,region", *lines]))
+    command = ["try", str(path), "--fleet", "1 x llama3.1-8b@h100-80gb", "--quiet"]
+    result = CliRunner().invoke(cli_app, command, env={"COLUMNS": "300"})
+    assert f'(label_names = {{ "fra" = "east" }} in {tmp_path}/own.toml)' in " ".join(result.output.split())
+
+
 def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_fleet.TryRequests) -> None:
     """Arrivals from the first one on, tokens as they stand there; replayed once more next to the command."""
     arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()

@@ -1,8 +1,11 @@
 """Rows that were refused in bulk: a wrong column, unit or name spoils all of them, and one line mends it."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from fleetcast.assets.traces.ingest import IngestReport
+from fleetcast.assets.traces.trace_mapping import mapping_file
 
 BULK_SHARE, BULK_ROWS = 0.1, 10  # of the rows of a file, and at least so many; or all of its rows
 REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
@@ -11,12 +14,12 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "the timestamp lies outside": 'Give the unit of its times (clock = "s", "ms", "us" or "ns") or their '
     "start in {mapping}",
     "the turn has neither": "Add a timestamp to the first turn of each session, and a delay to the others",
-    "unknown region": 'Map them (label_names = {{ "{name}" = "east" }} in {mapping}), or add ["{name}"] to '
+    "unknown region": "Map them (label_names = {{ {pairs} }} in {mapping}), or add {tables} to "
     "data/catalogue/regions.toml ([catalogue.regions] of a config does not count here) and ingest again",
-    "unknown tier": 'Map them (label_names = {{ "{name}" = "iw_fast" }} in {mapping}), or add ["{name}"] to '
+    "unknown tier": "Map them (label_names = {{ {pairs} }} in {mapping}), or add {tables} to "
     "data/catalogue/tiers.toml ([catalogue.tiers] of a config does not count here) and ingest again",
-    "unknown llm": "Read the column as names of the source (--columns source_llm=llm), and map them: "
-    'llm_names = {{ "{name}" = "llama3.1-70b" }} in {mapping}',
+    "unknown llm": "Read the column as names of the source (--columns source_llm=llm) and map them "
+    "(llm_names = {{ {pairs} }} in {mapping}), or add {tables} to data/catalogue/llms.toml and ingest again",
     "input_tokens": "Name the column of input tokens: --columns input_tokens=COLUMN",
     "output_tokens": "Name the column of output tokens (--columns output_tokens=COLUMN), or set a mean: "
     "output_tokens = 200 in {mapping}",
@@ -29,24 +32,32 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "has the key": "Write each key once, for example: jq -c . {file}",
     "not a JSON object": "Write one JSON object a line, for example: jq -c . {file}",
 }
+MAPPED_TO = {"unknown region": "east", "unknown tier": "iw_fast", "unknown llm": "llama3.1-70b"}
+NAMES_SHOWN = 3  # of the unknown ones, in a remedy
 EXPECTED = ("failure:", "no request:", "its request_id is already", "the same request", "its query_id")
 
 
-def bulk_remedy(report: IngestReport) -> str | None:
+def bulk_remedy(report: IngestReport, folder: Path = Path("data/landing")) -> str | None:
     """Return a line with the number of rows that were refused in bulk and what mends it; None if few were.
 
-    Failures, lines that are no requests, and requests that another file has, are no refusals.
+    `folder` is that of the file and its mapping file. Failures, lines that are no requests, and requests that
+    another file has, are no refusals.
     """
     refused = {why: rows for why, rows in report.reasons.items() if not why.startswith(EXPECTED)}
     rows = sum(refused.values())
     if not rows or (rows < report.rows_in and rows < max(BULK_ROWS, BULK_SHARE * report.rows_in)):
         return None
     why, most = max(refused.items(), key=lambda entry: entry[1])
-    found = next((remedy for start, remedy in REMEDIES.items() if why.startswith(start)), None)
-    remedy = (found or "See them: fleetcast sql \"from quarantine where file = '{file}'\"").format(
-        mapping=f"{report.file.split('.')[0]}.toml next to the file",
+    start = next((start for start in REMEDIES if why.startswith(start)), "")
+    names = [json.dumps(other.removeprefix(f"{start} "), ensure_ascii=False)
+             for other in refused if start and other.startswith(start)]  # fmt: skip
+    shown, more = names[:NAMES_SHOWN], names[NAMES_SHOWN:] and ["..."]
+    remedy = REMEDIES.get(start, "See them: fleetcast sql \"from quarantine where file = '{file}'\"").format(
+        mapping=folder / mapping_file(Path(report.file)),
         file=report.file,
-        name=" ".join(why.split()[2:]),
+        pairs=", ".join([*(f'{name} = "{MAPPED_TO.get(start)}"' for name in shown), *more]),
+        tables=", ".join([*(f"[{name}]" for name in shown), *more]),
     )
     also = "" if most == rows else f" ({most:,} rows)"
-    return f"{report.file}: {rows:,} of {report.rows_in:,} rows are in quarantine: {why}{also}. {remedy}."
+    reason = " ".join(why.split())
+    return f"{report.file}: {rows:,} of {report.rows_in:,} rows are in quarantine: {reason}{also}. {remedy}."
