@@ -150,7 +150,11 @@ def simple_server(day: Day, _folder: Path) -> Iterator[str]:
                     now = (now - values[steps[there] - back]) / int(over[1])
                 pairs = [[int(t), str(v)] for t, v in zip(at[there], now, strict=True)]
                 result.append({"metric": {"region": region, label[1]: of}, "values": pairs})
-        return 200, {}, json.dumps({"status": "success", "data": {"result": result}}).encode()
+        return (
+            200,
+            {},
+            json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode(),
+        )
 
     with served(answer) as url:
         yield url
