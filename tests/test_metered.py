@@ -368,6 +368,20 @@ def test_metrics_with_logs_are_refused_with_the_remedy(tmp_path: Path) -> None:
         ingest_file(tmp_path / "one.json", lake, CATALOGUE)
 
 
+def test_requests_are_of_the_model_that_a_mapping_names(tmp_path: Path) -> None:
+    """Of metrics by the name of the process, and of a log without names by the share of all."""
+    part = series(process(1, last_s=600), {"instance": "a", "model_name": "team"}, T[:12])
+    lake, metered = land(tmp_path, part, mapping='llm_names = { team = "Qwen/Qwen3-8B" }')
+    (tmp_path / "log.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2025-07-02 10:00:00,5,5\n")
+    (tmp_path / "log.toml").write_text('llm = "Qwen/Qwen3-32B"')
+    assert ingest_file(tmp_path / "log.csv", lake, CATALOGUE).reasons == {}
+    found = lake.sql("select llm, count(*)::int as n from requests group by llm").to_pylist()
+    assert {row["llm"]: row["n"] for row in found} == {
+        "Qwen/Qwen3-8B": metered.rows_kept,
+        "Qwen/Qwen3-32B": 1,
+    }
+
+
 def test_a_changed_trace_moves_the_folder(tmp_path: Path) -> None:
     """Its requests are in one trace, even if the move was interrupted before the old trace was left."""
     part = series(process(1, last_s=3600), {"instance": "a"}, T[:121])

@@ -34,6 +34,7 @@ from fleetcast.assets.traces.staging import (
 from fleetcast.assets.traces.trace_formats import LandedFile, recognise_format
 from fleetcast.assets.traces.trace_mapping import (
     TraceMapping,
+    add_mapped_llms,
     mapping_file,
     read_ingest_bounds,
     read_mapping,
@@ -103,6 +104,7 @@ def ingest_file(
     guard = IngestGuard(path, read_ingest_bounds(path), progress)
     landed = recognise_format(path, guard, read_options(path, columns))
     mapping = read_mapping(path, landed.format, catalogue)
+    catalogue = add_mapped_llms(catalogue, mapping)
     if landed.format != ANSWERS_TABLE:
         require_landed_trace(lake, mapping.trace, path)
         require_single_source(lake, mapping.trace, path)

@@ -41,7 +41,12 @@ from fleetcast.assets.traces.prometheus_answers import (
 from fleetcast.assets.traces.request_days import write_tiers
 from fleetcast.assets.traces.staging import set_variables
 from fleetcast.assets.traces.synthesize import SYNTHESIS_SEED, US_PER_S, synthesize_days
-from fleetcast.assets.traces.trace_mapping import TraceMapping, read_ingest_bounds, read_mapping
+from fleetcast.assets.traces.trace_mapping import (
+    TraceMapping,
+    add_mapped_llms,
+    read_ingest_bounds,
+    read_mapping,
+)
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.engine_metrics import METRICS_FILE, MetricsCatalogue, load_engine_metrics
@@ -69,6 +74,7 @@ def land_metrics(
     """
     guard, metrics = IngestGuard(path, read_ingest_bounds(path), progress), load_engine_metrics()
     mapping = read_mapping(path, path.stem, catalogue)
+    catalogue = add_mapped_llms(catalogue, mapping)
     TRACE_NAME.check(mapping.trace, f"{path.name}: its name is that of the trace")
     require_landed_trace(lake, mapping.trace, path)
     require_single_source(lake, mapping.trace, path)

@@ -13,6 +13,7 @@ from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
 from fleetcast.assets.traces.log_columns import PER_S
 from fleetcast.assets.traces.trace_formats import ReadingOptions
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
+from fleetcast.models.world.model_rows import model_row
 from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
@@ -176,6 +177,12 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         _zone(mapping.clock),
         tuple(sorted({**mapping.columns, "clock": mapping.clock or ""}.items())),
     )
+
+
+def add_mapped_llms(catalogue: Catalogue, mapping: TraceMapping) -> Catalogue:
+    """Return the catalogue with the llms that a checked mapping names by their model."""
+    names = [*mapping.llm_names.values(), *mapping.shares["llm"]]
+    return add_named_llms(catalogue, [name for name in names if model_row(name)], "mapping")
 
 
 def _names(value: Any) -> Iterable[str]:
