@@ -42,13 +42,13 @@ def warn_of_missed_idle_targets(settings: RunSettings, day: date) -> None:
     """Warn of each deployment that misses the target of a tier even where each request is alone on it.
 
     A plan counts such a deployment as if that share were the target (models/trials/capacity.py). Llms in a
-    cascade are left out, since a target is for all its stages together.
+    cascade are left out, its judge too, since a target is for all its stages together.
     """
     cascades = settings.config.replay.cascades
-    staged = {llm for cascade in cascades.values() for llm in cascade.llms}
+    staged = {llm for cascade in cascades.values() for llm in (*cascade.llms, cascade.judge_llm)}
     for llm, mix in token_mixes(settings, day).items():
         for pool in () if llm in staged else settings.config.fleet.deployments[llm]:
-            for tier in set(settings.catalogue.interactive_tiers).intersection(mix.tiers):
+            for tier in settings.catalogue.interactive_tiers:
                 warn_of_missed_idle_target(settings, llm, pool, mix, tier)
 
 
@@ -57,6 +57,8 @@ def warn_of_missed_idle_target(
 ) -> None:
     """Warn if too few of a tier's requests are in time where each is alone on an instance of the pool."""
     tier, of_tier = settings.catalogue.tiers[name], np.flatnonzero(mix.tier_names == name)
+    if not of_tier.size:
+        return
     share = measure_idle_share(
         llm,
         pool,
