@@ -20,7 +20,8 @@ from workloads import setting
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.engine_logs import read_engine_limits, read_log
-from fleetcast.assets.studies.witness import FINE_BOUNDS, PHASE_PROBES, witness_day
+from fleetcast.assets.studies.measured_latencies import FINE_BOUNDS
+from fleetcast.assets.studies.witness import PHASE_PROBES, witness_day
 from fleetcast.models.latency.latency_errors import error_factors, scale_profile
 from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.latency.profile_tables import ProfileFit
