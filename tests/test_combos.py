@@ -13,11 +13,11 @@ from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import (
     LoadTrial,
     fixed_fleet,
-    goodput_per_s,
     measure_capacity_tokens_per_s,
     sample_requests,
     throughput_tokens_per_s,
 )
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment

@@ -12,7 +12,7 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import FleetArrays
 from fleetcast.models.replay.session.draft_tables import make_draft_tables
-from fleetcast.models.trials.capacity import goodput_per_s
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment

@@ -18,7 +18,7 @@ from fleetcast.models.plan import combos, share_program
 from fleetcast.models.plan.combos import Combo, ComboPart
 from fleetcast.models.plan.phase_costs import PhasePrice
 from fleetcast.models.plan.rental import EXACT_SOLVER, NO_GPU_CAP, RentalOffer, RentalPlan, describe_shortage
-from fleetcast.models.trials.capacity import goodput_per_s
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.config import replace_given
 from fleetcast.models.world.fleet_config import Deployment
 

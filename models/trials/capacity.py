@@ -1,10 +1,7 @@
-"""Capacity of an instance, theta in the plans, and goodput of a team, measured by replaying load trials.
+"""Capacity of an instance: theta in the plans, measured by replaying load trials.
 
 [plan] capacity selects one of two definitions. `slo` is the highest load within the SLO targets; size a fleet
 by this one. `throughput` is the highest load at all, however long requests wait, as in SageServe's Fig. 9.
-
-The goodput of a team, of any group of pools of one llm, is the highest requests/s at which enough requests
-meet their TTFT and TPOT targets.
 """
 
 import dataclasses
@@ -33,7 +30,6 @@ INSTANCES = 4  # of the trial endpoint; a single instance would measure worse, a
 PARTNERS = 64  # instances of the pool for the other phase; so many that no request waits there
 RATE_HALVINGS = 12  # of the bracket, to a thousandth of the rate
 IDLE_PER_S, FLOOD_PER_S = 1e-3, 1e6  # requests/s: requests never overlap; all requests wait at once
-GOODPUT_HALVINGS = 7  # of a bracket at most twice as wide as the result: to one per cent
 FLOOD_S = 86_400.0  # time to serve the flood
 STEADY = (0.25, 0.75)  # shares of the ended requests; between them an overloaded endpoint is full
 
@@ -123,40 +119,6 @@ def make_trial(
         count, role = instances, deployment.role
         fleet = trial_fleet(llm, deployment, catalogue, config, instances, partner)
     return LoadTrial(sample, fleet, trial_rules(llm, catalogue, config)), count, role
-
-
-def goodput_per_s(
-    llm: str,
-    team: Sequence[tuple[Deployment, int]],
-    catalogue: Catalogue,
-    config: RunConfig,
-    tier: Tier,
-    input_tokens: npt.NDArray[np.int32],
-    output_tokens: npt.NDArray[np.int32],
-    near_per_s: float,
-    teams: int | None = None,
-) -> float:
-    """Return the goodput of one team in requests/s; 0 where even an idle team does not meet the targets.
-
-    It is never more than the throughput of the team.
-
-    team : pools with their instances: one for whole requests, or one for prefill and one for decode
-    tier : its targets, and the share of requests that must meet them
-    input_tokens, output_tokens : shape (n,), tokens of the mix from which requests are sampled
-    near_per_s : requests/s of one team at which the search begins
-    teams : teams of the trial, which share its load; None: as many as have about INSTANCES instances
-    """
-    teams = teams or trial_team_count(sum(count for _, count in team))
-    pools = [(pool, teams * count) for pool, count in team]
-    alone = dataclasses.replace(catalogue.serving([llm]), tiers={"target": tier})
-    fleet = fixed_fleet({llm: pools}, alone, config)
-    sample = sample_requests(input_tokens, output_tokens)
-    trial = LoadTrial(sample, fleet, trial_rules(llm, alone, config))
-    rate = max_rate_for_tier(trial, tier, teams * near_per_s, GOODPUT_HALVINGS)
-    if rate is None:
-        return 0.0
-    throughput_per_s = throughput_tokens_per_s(trial, llm, "whole") / float(sample.input_tokens.mean())
-    return min(rate, throughput_per_s) / teams
 
 
 def trial_team_count(instances: int) -> int:

@@ -20,7 +20,8 @@ from fleetcast.models.plan.solver import DEFAULT_SOLVER
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import fixed_fleet, goodput_per_s
+from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 
 RUNPOD = {

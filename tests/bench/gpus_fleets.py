@@ -25,7 +25,8 @@ from fleetcast.models.plan.rental import EXACT_SOLVER, RentalPlan
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import fixed_fleet, goodput_per_s
+from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
