@@ -16,21 +16,14 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays.replay_workloads import read_workload, request_levels
 from fleetcast.assets.studies import level_figures
 from fleetcast.assets.studies.level_answer import describe_level_trials
+from fleetcast.assets.studies.level_endpoint import Endpoint, read_endpoint, replay_endpoint
 from fleetcast.assets.studies.level_search import (
     LevelsQuery,
     describe_endpoint_levels,
     read_level_values,
     try_levels,
 )
-from fleetcast.assets.studies.level_trials import (
-    Endpoint,
-    LevelBench,
-    LevelTrialKey,
-    config_under_stack,
-    percentile_s,
-    read_endpoint,
-    replay_endpoint,
-)
+from fleetcast.assets.studies.level_trials import LevelBench, LevelTrialKey, config_under_stack, percentile_s
 from fleetcast.models.replay.kernel_inputs import NO_INDEX
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.traffic.priority_levels import assign_levels_by_app, level_shares, levels_of_steps

@@ -22,7 +22,8 @@ import pyarrow as pa
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.studies.level_answer import describe_level_trials
-from fleetcast.assets.studies.level_trials import LIMIT_STACK, LevelBench, LevelTrialKey, read_endpoint
+from fleetcast.assets.studies.level_endpoint import read_endpoint
+from fleetcast.assets.studies.level_trials import LIMIT_STACK, LevelBench, LevelTrialKey
 from fleetcast.models.traffic.request_needs import NEED_STEPS
 from fleetcast.models.trials.target_search import find_least_sufficient
 from fleetcast.models.world.mechanisms import LEVELS_BY
