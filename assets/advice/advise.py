@@ -27,7 +27,6 @@ from fleetcast.assets.advice import (
     phrases,
     policy_comparison,
     promise_sections,
-    rule_replays,
     short_trace,
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
@@ -35,6 +34,7 @@ from fleetcast.assets.advice.data_sections import add_derived_sections, empty_se
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
+from fleetcast.assets.advice.rented_gpus import Deployments, search_rented_promise
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
@@ -53,7 +53,6 @@ from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 ADVICE_FOLDER = HOME / "data" / "figures" / "advice"
-Deployments = dict[str, advice_config.SizedDeployment]  # by llm
 
 
 class AdviceRequest(NamedTuple):
@@ -280,32 +279,6 @@ def plan_cheapest_kept(
     return best, sections if best is planned[-1][0] else plan(best)
 
 
-def search_rented_promise(
-    choices: Sequence[Deployments],
-    current: Deployments,
-    settings_of: Callable[[Deployments], RunSettings],
-    last: date,
-    next_day: date,
-    survive: str,
-    progress: Progress,
-) -> RentedPromise | None:
-    """Return the promise of the first of `choices` that keeps it; None if today's GPUs come before it.
-
-    `choices`: the cheapest first, of `choose_deployments`. The plans in the lake are then of these GPUs: plan
-    again. The versions of tomorrow are those of today's GPUs too, as their seed does not depend on GPUs.
-    """
-    for choice in choices:
-        if all(current[llm].deployment == sized.deployment for llm, sized in choice.items()):
-            return None
-        settings = settings_of({**current, **choice})  # a fleet may have llms that no request needs
-        days = advice_pipeline.plan_past_days(settings, last, progress)
-        plan_ahead(settings, next_day, progress)
-        whole = advice_pipeline.whole_days_until(settings, days[-1])
-        search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
-        if found.is_kept:
-            targets = rule_replays.sized_targets(settings, search.plan, found.advised.sized)
-            return RentedPromise(advised_days.describe_largest_fleet(settings, targets), found.advised)
-    return None
 
 
 def planned_sections(

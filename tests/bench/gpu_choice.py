@@ -29,7 +29,8 @@ from fleetcast.assets.advice import (
     rule_replays,
     tomorrow_draws,
 )
-from fleetcast.assets.advice.advise import Deployments, plan_cheapest_kept
+from fleetcast.assets.advice.advise import plan_cheapest_kept
+from fleetcast.assets.advice.rented_gpus import Deployments
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
