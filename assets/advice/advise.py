@@ -279,8 +279,6 @@ def plan_cheapest_kept(
     return best, sections if best is planned[-1][0] else plan(best)
 
 
-
-
 def planned_sections(
     settings: RunSettings,
     last: date,
