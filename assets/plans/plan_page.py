@@ -71,10 +71,10 @@ def draw_plan(frame: pd.DataFrame) -> Figure:
     add_figure_legend(
         figure,
         [
-            ("actual load, with the buffer for batch requests", FAINT),
-            ("expected load, with the same buffer", BLUE),
+            ("actual load", FAINT),
+            ("expected load", BLUE),
             ("planned capacity", INK),
         ],
     )
-    figure.supylabel("input, thousand tokens/s", fontsize=12)
+    figure.supylabel("input with the batch buffer, thousand tokens/s", fontsize=12)
     return figure
