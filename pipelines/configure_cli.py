@@ -42,6 +42,14 @@ def configure_command(
         str | None,
         typer.Option(help="Least bits of the weights: bf16, fp8 or fp4. Default: those of the llm."),
     ] = None,
+    backends: Annotated[
+        str,
+        typer.Option(
+            help="The engines to choose from, with commas between: vllm, sglang, trtllm. Each has the "
+            "seconds of its own kernels, and vLLM's scheduler.",
+            metavar="NAMES",
+        ),
+    ] = "vllm",
     apart: Annotated[bool, typer.Option("--disaggregated", help="Only prefill and decode apart.")] = False,
     together: Annotated[bool, typer.Option("--colocated", help="Only prefill and decode together.")] = False,
     ttft_slo_s: TtftTargetOption = None,
@@ -102,7 +110,13 @@ def configure_command(
         catalogue = add_named_llms(catalogue, [llm], "configure")
         types = [gpu.strip() for gpu in gpus.split(",")] if gpus else rent_query.timed_gpus(catalogue)
         query = configure_answer.ConfigureQuery(
-            llm, list(dict.fromkeys(types)), quality_floor, way, ttft_slo_s, tpot_slo_s
+            llm,
+            list(dict.fromkeys(types)),
+            quality_floor,
+            way,
+            ttft_slo_s,
+            tpot_slo_s,
+            list(dict.fromkeys(name.strip() for name in backends.split(","))),
         )
         if prices is not None:
             catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)

@@ -33,9 +33,9 @@ def window(requests: int, seconds: float, seed: int = 1) -> TrafficWindow:
 
 
 @cache
-def priced(floor: str | None = None) -> engine_points.EngineMarket:
-    """The market of one llm on one GPU type."""
-    return engine_points.price_engines(CATALOGUE, "llama3.1-8b", GPUS, floor, OFFICE, 8000)
+def priced(floor: str | None = None, backend: str = "vllm") -> engine_points.EngineMarket:
+    """The market of one llm on one GPU type and one engine."""
+    return engine_points.price_engines(CATALOGUE, "llama3.1-8b", GPUS, floor, OFFICE, 8000, [backend])
 
 
 def traffic_of(

@@ -324,7 +324,7 @@ def test_draft_tokens_are_chosen_where_they_pay(market: engine_points.EngineMark
         kinds = [
             kind
             for kind in engine_points.list_kinds(drafted, 8000, ["none"], "together")
-            if kind.shape == EngineShape("h100-80gb", 1) and kind.variant == (16, 16, False)
+            if kind.shape == EngineShape("h100-80gb", 1) and kind.variant == EngineVariant(16, 16, False)
         ]
         assert [len(kind.settings.speculative_acceptance) for kind in kinds] == [0, 1, 2]
         trials = point_search.FleetTrials(drafted, [load])
@@ -340,7 +340,7 @@ def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.
     [kind] = [
         kind
         for kind in engine_points.list_kinds(trials.market, 8000, ["none"], "together")
-        if kind.variant == (16, 16, False) and kind.shape == EngineShape("h100-80gb", 1)
+        if kind.variant == EngineVariant(16, 16, False) and kind.shape == EngineShape("h100-80gb", 1)
     ]
     found = point_search.search_engines(light, light, trials, [kind])
     points = all_settings(kind)

@@ -134,6 +134,7 @@ ttft_slo_s = 2.0
     ("base", "options"),
     [
         ("office", ["--disaggregated", "--quality-floor", "fp8"]),
+        ("office", ["--backends", "sglang,trtllm"]),
         ("sageserve", ["--colocated", "--ttft-slo-s", "0.12", "--tpot-slo-s", "0.02"]),
         (
             "path",
@@ -165,6 +166,7 @@ def test_try_replays_fleet_toml_at_the_same_cost(
     config = str(own) if base == "path" else base
     answer, _ = run_configure(monkeypatch, tmp_path, file, "--config", config, *options)
     best, row = answer["best"], try_fleet_toml(monkeypatch, tmp_path, file)
+    assert (best["backend"] == "vllm") == ("--backends" not in options)
     assert best["speculative_acceptance"] == ([0.9, 0.8] if base == "path" else [])
     rows = pd.read_parquet(file)
     tokens = int(rows["input_tokens"].sum() + rows["output_tokens"].sum())
@@ -188,7 +190,7 @@ def options_of(words: list[str]) -> dict[str, str]:
 @pytest.mark.parametrize("prefix", ["none", "blocks"])
 @pytest.mark.parametrize("bits", [16, 8, 4])
 @pytest.mark.parametrize("is_expert_parallel", [False, True])
-def test_commands_of_both_engines_carry_every_setting(
+def test_commands_of_every_backend_carry_every_setting(
     prefix: str, bits: int, is_expert_parallel: bool, market: engine_points.EngineMarket
 ) -> None:
     """All that a point sets, but its router, and the [fleet] keys that the replay used."""
@@ -200,7 +202,26 @@ def test_commands_of_both_engines_carry_every_setting(
     market = market._replace(config=dataclasses.replace(OFFICE, fleet=fleet))
     arch = CATALOGUE.llms["llama3.1-8b"]
     [command] = engine_commands("llama3.1-8b", arch, market, score_of(point, 3))
-    vllm, sglang = options_of(command.vllm), options_of(command.sglang)
+    vllm, sglang = (options_of(command.by_backend[name]) for name in ("vllm", "sglang"))
+    *shell, script, _ = command.by_backend["trtllm"]
+    assert shell == ["sh", "-c"]
+    trtllm = json.loads(shlex.split(script)[1])
+    weights, memory = arch.weight_bytes * bits / 16, 8 * 80 * 2**30
+    assert trtllm == {
+        "tensor_parallel_size": 4,
+        "pipeline_parallel_size": 2,
+        "max_batch_size": 64,
+        "max_num_tokens": 4096,
+        "enable_chunked_prefill": True,
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": round((0.83 * memory - weights) / (memory - weights), 3),
+            "enable_block_reuse": prefix == "blocks",
+            "tokens_per_block": 32,
+            "dtype": "fp8" if bits < 16 else "auto",
+        },
+        **({"moe_expert_parallel_size": 4} if is_expert_parallel else {}),
+        **({"speculative_config": trtllm["speculative_config"]} if rates else {}),
+    }
     pairs = {
         "--tensor-parallel-size": ("--tp-size", "4"),
         "--pipeline-parallel-size": ("--pp-size", "2"),
@@ -218,12 +239,18 @@ def test_commands_of_both_engines_carry_every_setting(
         assert json.loads(vllm["--speculative-config"]) == {**drafter, "num_speculative_tokens": 2}
         assert sglang["--speculative-num-draft-tokens"] == "3"
         assert sglang.get("--speculative-draft-model-path") == drafter.get("model")
+        method = {"decoding_type": "Eagle3", "speculative_model": "/path/to/drafter"}
+        method = method if draft_s else {"decoding_type": "NGram"}
+        assert trtllm["speculative_config"] == {**method, "max_draft_len": 2}
     assert ("--speculative-config" in vllm) == ("--no-async-scheduling" in vllm) == bool(rates)
     for name, (other, value) in pairs.items():
         assert vllm.get(name) == ("yes" if name == "--enable-expert-parallel" and value else value), name
         assert sglang.get(other) == ("fp8_e4m3" if other == "--kv-cache-dtype" and value else value), other
     model = "/path/to/llama3.1-8b-nvfp4" if bits == 4 else arch.model
-    assert command.vllm[2] == sglang["--model-path"] == model
+    assert command.words == command.by_backend["vllm"]
+    assert command.words[2] == sglang["--model-path"] == model
+    made = {16: arch.model, 8: "/path/to/llama3.1-8b-fp8", 4: model}[bits]
+    assert shlex.split(script)[shlex.split(script).index("serve") + 1] == made
 
 
 def test_files_say_what_the_commands_do_not_set(market: engine_points.EngineMarket) -> None:
@@ -256,7 +283,7 @@ def test_pods_run_on_the_chosen_gpu_type_behind_the_chosen_router(market: engine
     [container] = pod["spec"]["containers"]
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
     assert (deployment["spec"]["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (3, 2)
-    assert container["command"] == commands[0].vllm
+    assert container["command"] == [*commands[0].words, "--host", "0.0.0.0", "--port", "8000"]
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     for routing, mode in (("round_robin", "round-robin"), ("least_prefill", "kv")):
         apart = point._replace(
@@ -519,7 +546,7 @@ def test_the_bench_replays_what_aiconfigurator_advises(
     assert {point.shapes for point in points} == {(two,) if way == "agg" else (one, two)}
     assert [point.settings.max_batch for point in points] == [300, 100]
     assert {point.settings.token_budget for point in points} == {2655}
-    assert {point.variant for point in points} == {(16, 16, False)}
+    assert {point.variant for point in points} == {EngineVariant(16, 16, False)}
     replicated = ROW[way].replace("dp1", "dp4")  # attention dp
     assert advised(bench, tmp_path, way, save.replace("ROW", replicated), kinds) == []
     if way == "agg":  # of a mixture, they are ranks that share split experts

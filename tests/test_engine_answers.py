@@ -40,6 +40,7 @@ OWN = EnginePoint(
     EngineVariant(16, 16, False), EngineShape(GPU, 1), EngineSettings(256, 2048, "none", "least_prefill")
 )
 FP8 = OWN._replace(variant=EngineVariant(8, 8, False))
+SGLANG = OWN._replace(variant=EngineVariant(8, 16, False, "sglang"))
 QUICK = OWN._replace(settings=EngineSettings(128, 8192, "none", "least_prefill", (0.75, 0.25), 0.001))
 FP8_LABEL = (LLM, "whole", f"{GPU}:fp8-kv8-b256-t2048", 1)
 EXACT = SolverOptions(gap_share=0.0)
@@ -149,17 +150,18 @@ def test_several_engines_on_the_same_gpus_are_options_with_their_own_profile_and
     assert fleet.kv_capacity[1] > 2 * fleet.kv_capacity[0]
 
 
-@pytest.mark.parametrize("point", [FP8, OWN, FP8._replace(decode=EngineShape(GPU, 2))])
+@pytest.mark.parametrize("point", [FP8, OWN, FP8._replace(decode=EngineShape(GPU, 2)), SGLANG])
 def test_a_deployment_of_an_answer_is_replayed_as_its_search_replayed_it(
     point: EnginePoint, tmp_path: Path
 ) -> None:
     """Every time of every request, and the price, of a fixed fleet; with phases apart, of one team."""
-    market, traffic = priced("fp8"), window(400, 60.0)
+    market, traffic = priced("fp8", point.variant.backend), window(400, 60.0)
     counts = (3,) if point.decode is None else (2, 1)
     score = score_fleet(market, point, counts, [traffic])
     write_answer(tmp_path, point, counts=counts)
     settings = settings_of(tmp_path, 'engines = ["answer.json"]\nquality_floor = "fp8"')
     pools = settings.config.fleet.deployments[LLM][-len(counts) :]
+    assert all(pool.engine.startswith("sglang-fp8-b") for pool in pools if pool.backend == "sglang")
     assert [pool.team for pool in pools] == ([0] if point.decode is None else [2, 1])
     having = [name for name, region in settings.catalogue.regions.items() if region.cap_gpus.get(GPU)]
     assert {pool.regions for pool in pools} == {None if point.decode is None else tuple(having)}

@@ -19,11 +19,20 @@ from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.latency_errors import NINETY_SIGMAS
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import Efficiency, ErrorLaw, LatencyProfile
+from fleetcast.models.world.catalogue_entries import (
+    BACKENDS,
+    VLLM,
+    Efficiency,
+    ErrorLaw,
+    LatencyProfile,
+)
 
 FITTED_NAMES = {"Qwen3-235B-A22B-FP8": "Qwen3-235B-A22B"}  # of the wall, in the fit of the roofline
+OTHER_BACKENDS = [backend for backend in BACKENDS if backend != VLLM]
 COVERED_SHARE = 0.9  # of runs in an interval
 MOST_OVER_ROOFLINE = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0)  # candidates of the limit of mixtures
+REPLAYED = ["ttft_replayed_s", "tpot_replayed_s"]
+LIMIT = load_catalogue().engine.mixture_most_over_roofline
 LIMITS_WITHOUT = {  # the limit fitted without an llm (tests/bench/wall_fit.py prints it)
     "MiniMax-M2.5": 1.3,
     "Kimi-K2.5": 1.1,
@@ -74,8 +83,18 @@ def package_runs(loops: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     step_s = loops["llm"].map(steps_s).fillna(0.0).to_numpy()
     added_s = wall_points.added_step_s(loops, step_s)
     own = loops.assign(tpot_replayed_s=loops["tpot_replayed_s"] + added_s)
-    own.update(replay_limited(loops, LIMITS_WITHOUT.__getitem__)[["ttft_replayed_s", "tpot_replayed_s"]])
+    own.update(replay_limited(loops, LIMITS_WITHOUT.__getitem__)[REPLAYED])
     return with_errors(own, corrected_stages(stages, steps_s), "package")
+
+
+def backend_runs(loops: pd.DataFrame, backend: str) -> pd.DataFrame:
+    """Return the closed loops of another engine than vLLM: only the limit of mixtures is fitted to them.
+
+    `loops`: of all engines, replayed without correction.
+    """
+    own = loops[loops["backend"] == backend].copy()
+    own.update(replay_limited(own, lambda llm: LIMITS_WITHOUT.get(llm, LIMIT))[REPLAYED])
+    return with_errors(own, None, backend)
 
 
 def corrected_stages(stages: pd.DataFrame, steps_s: Mapping[str, float] | pd.Series) -> pd.DataFrame:
@@ -137,18 +156,20 @@ def efficiency_without(llm: str) -> Efficiency:
     return fit_efficiency(take(closed, is_other), groups.tolist(), f"all but {llm}")
 
 
-def with_errors(loops: pd.DataFrame, stages: pd.DataFrame, source: str) -> pd.DataFrame:
+def with_errors(loops: pd.DataFrame, stages: pd.DataFrame | None, source: str) -> pd.DataFrame:
     """Return the runs with source, kind, tpot_log, and of stages ttft_log and e2e_log.
 
     TTFT and E2E of a stage have the seconds of the front end that the other llms lack.
     """
-    front_s = wall_points.left_out_front_s(stages)
-    logs = {
-        f"{metric}_log": np.log(stages[f"{metric}_s"] / (stages[f"{metric}_replayed_s"] + front_s))
-        for metric in ("ttft", "e2e")
-    }
-    runs = pd.concat([loops, stages.assign(**logs)], ignore_index=True)
-    runs["tpot_log"] = np.log(runs["tpot_s"].astype(float) / runs["tpot_replayed_s"].astype(float))
+    runs = loops
+    if stages is not None:
+        front_s = wall_points.left_out_front_s(stages)
+        logs = {
+            f"{metric}_log": np.log(stages[f"{metric}_s"] / (stages[f"{metric}_replayed_s"] + front_s))
+            for metric in ("ttft", "e2e")
+        }
+        runs = pd.concat([loops, stages.assign(**logs)], ignore_index=True)
+    runs = runs.assign(tpot_log=np.log(runs["tpot_s"].astype(float) / runs["tpot_replayed_s"].astype(float)))
     kind = np.where(runs["is_dense"].astype(bool), f"{source}_dense", f"{source}_mixture")
     return runs.assign(source=source, kind=kind if source != "composed" else source)
 
@@ -168,8 +189,11 @@ def fit_prefill(runs: pd.DataFrame, kind: str) -> ErrorLaw:
     """Return the law of prefill: TTFT of the stages, dense llms and mixtures together.
 
     There are 12 of four llms, and most of their prompts are cached, so that they say little about long
-    prompts: prefill is not held to be surer than decode.
+    prompts: prefill is not held to be surer than decode. Engines without stages have the law of decode,
+    without its bias.
     """
+    if "ttft_log" not in runs or runs.loc[runs["kind"] == kind, "source"].isin(OTHER_BACKENDS).any():
+        return dataclasses.replace(fit_decode(runs, kind), bias=0.0)
     is_of_source = runs["source"] == kind.partition("_")[0]
     law = fit_law(runs.loc[is_of_source, "ttft_log"].dropna().to_numpy())
     return dataclasses.replace(law, sigma=max(law.sigma, fit_decode(runs, kind).sigma))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.studies.configure_files import (
+    BACKEND_TITLES,
     describe_point,
     engine_commands,
     render_commands,
@@ -40,6 +41,7 @@ from fleetcast.models.configure.vllm_defaults import default_points, with_defaul
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import BACKENDS, VLLM
 from fleetcast.models.world.config import RunConfig, replace_given
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.fleet_config import are_acceptance_rates
@@ -67,6 +69,7 @@ class ConfigureQuery(NamedTuple):
     way: str = "any"  # of prefill and decode: together, apart, or any
     ttft_slo_s: float | None = None  # of the strictest tier; None: its own
     tpot_slo_s: float | None = None
+    backends: Sequence[str] = (VLLM,)
 
 
 class ChangedTraffic(NamedTuple):
@@ -105,6 +108,8 @@ class EngineAnswer(NamedTuple):
 def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
     """Return the catalogue with the query's targets of the strictest tier; ConfigError for unknown names."""
     require_known(query.llm, catalogue.llms, "llm", "configure")
+    for backend in query.backends:
+        require_known(backend, BACKENDS, "backend", "--backends")
     for gpu in query.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
         if catalogue.gpus[gpu].usd_per_hour <= 0:
@@ -153,7 +158,9 @@ def choose_engine(
     fleet = dataclasses.replace(config.fleet, frontend_s=config.fleet.frontend_s or FRONTEND_S)
     config = dataclasses.replace(config, fleet=fleet)  # as `fleetcast try` has it for these profiles
     with progress.bar("price engines", 1) as done:
-        market = price_engines(catalogue, query.llm, query.gpus, query.floor, config, traffic.longest)
+        market = price_engines(
+            catalogue, query.llm, query.gpus, query.floor, config, traffic.longest, query.backends
+        )
         done(1)
     kinds = list_kinds(market, traffic.longest, traffic.prefixes, query.way)
     if not kinds:
@@ -298,7 +305,11 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
             f"second   {describe_point(second.point)} costs as much; {compare_attainment(best, second)}."
         )
     gpus = " and ".join(dict.fromkeys(shape.gpu for shape in best.point.shapes))
-    if answer.defaults is None:
+    if len(answer.query.backends) > 1:
+        lines.append(f"backends {compare_backends(answer)}")
+    if VLLM not in answer.query.backends:
+        lines.append("defaults vLLM is not one of --backends.")
+    elif answer.defaults is None:
         lines.append(f"defaults vLLM's defaults on {gpus} attain with no number of instances.")
     else:
         ratio = answer.defaults.usd_per_hour / best.usd_per_hour
@@ -310,6 +321,27 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
     )
     lines += [f"if       {describe_change(changed)}" for changed in answer.changes]
     return lines
+
+
+def compare_backends(answer: EngineAnswer) -> str:
+    """Return what the cheapest deployment of each other backend costs, and that their order is uncertain."""
+    best, cheapest = answer.best, dict[str, FleetScore]()
+    for score in answer.search.finalists:
+        cheapest.setdefault(score.point.variant.backend, score)
+    parts = []
+    for backend in answer.query.backends:
+        if backend != best.point.variant.backend:
+            found = cheapest.get(backend)
+            more = "is not among the finalists"
+            if found is not None:
+                ratio = found.usd_per_hour / best.usd_per_hour
+                more = "costs as much" if ratio <= 1 else f"costs {ratio - 1:.0%} more"
+            parts.append(f"{BACKEND_TITLES[backend]} {more}")
+    chosen = BACKEND_TITLES[best.point.variant.backend]
+    return (
+        f"{chosen} is chosen; {'; '.join(parts)}. Kernels say little about which backend is faster: "
+        "measure before you change it (data/docs/explanation/accuracy.md)."
+    )
 
 
 def compare_attainment(best: FleetScore, second: FleetScore) -> str:

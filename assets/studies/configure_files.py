@@ -1,10 +1,11 @@
 """What to run: engine arguments, a config of fleetcast, and Kubernetes objects of a chosen engine point."""
 
+import dataclasses
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,15 +14,22 @@ from fleetcast.assets.plans.cluster_workloads import dns_label
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import Llm
+from fleetcast.models.world.catalogue_entries import VLLM, Llm
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.models.world.model_rows import file_stem, render_model_key
 
-DYNAMO_IMAGE = "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
 ENGINE_PORT = 8000
 DRAFTER = "/path/to/drafter"
+BACKEND_TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+IMAGES = {
+    "vllm": "vllm/vllm-openai:latest",
+    "sglang": "lmsysorg/sglang:latest",
+    "trtllm": "nvcr.io/nvidia/tensorrt-llm/release:1.2.0",
+}
+DYNAMO_IMAGE = "nvcr.io/nvidia/ai-dynamo/{}-runtime:latest"
+DYNAMO_RUNTIMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrtllm"}
 TRANSFER = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 TRANSFER_PORT = 5600  # vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT
 # Labels that NVIDIA's GPU feature discovery gives nodes, by the system of a GPU type.
@@ -51,8 +59,19 @@ class EngineCommand(NamedTuple):
     instances: int
     shape: EngineShape
     product: str  # label of its nodes; the name of the GPU type where none is known
-    vllm: list[str]
-    sglang: list[str]
+    backend: str  # whose seconds the cost has
+    by_backend: Mapping[str, list[str]]
+    dynamo: list[str]  # arguments of Dynamo's component of this backend
+
+    @property
+    def words(self) -> list[str]:
+        """The command of the backend whose seconds the cost has."""
+        return self.by_backend[self.backend]
+
+    @property
+    def server(self) -> list[str]:
+        """The same, for requests from other machines."""
+        return [*self.words, *flags(host="0.0.0.0", port=ENGINE_PORT)]
 
 
 def describe_point(point: EnginePoint) -> str:
@@ -62,7 +81,8 @@ def describe_point(point: EnginePoint) -> str:
     weights, cache = WEIGHT_NAMES[point.variant.weight_bits], CACHE_NAMES[point.variant.kv_bits]
     drafts = len(point.settings.speculative_acceptance)
     speculation = f", {drafts} draft token{'s' * (drafts > 1)}" if drafts else ""
-    return f"{shapes}, {weights} weights, {cache} cache{experts}{speculation}"
+    backend = "" if point.variant.backend == VLLM else f", {BACKEND_TITLES[point.variant.backend]}"
+    return f"{shapes}, {weights} weights, {cache} cache{experts}{speculation}{backend}"
 
 
 def describe_shape(shape: EngineShape) -> str:
@@ -73,15 +93,20 @@ def describe_shape(shape: EngineShape) -> str:
 
 
 def engine_commands(llm: str, arch: Llm, market: EngineMarket, score: FleetScore) -> list[EngineCommand]:
-    """Return the command of each role, for vLLM and for SGLang; `arch` is the llm without the variant."""
-    point = score.point
+    """Return the command of each role, for every backend; `arch` is the llm without the variant."""
+    point, backend = score.point, score.point.variant.backend
     roles = ("whole",) if point.decode is None else ("prefill", "decode")
     gpus = next(iter(market.catalogues.values())).gpus
     return [
         EngineCommand(
-            role, count, shape, PRODUCTS.get(gpus[shape.gpu].system or "", shape.gpu),
-            vllm_command(llm, arch, market, point, shape, role),
-            sglang_command(llm, arch, market, point, shape, role),
+            role, count, shape, PRODUCTS.get(gpus[shape.gpu].system or "", shape.gpu), backend,
+            {
+                name: command(llm, arch, market, point, shape, role)
+                for name, command in (
+                    ("vllm", vllm_command), ("sglang", sglang_command), ("trtllm", trtllm_command)
+                )
+            },
+            dynamo_arguments(llm, arch, market, point, shape, role),
         )
         for role, shape, count in zip(roles, point.shapes, score.counts, strict=True)
     ]  # fmt: skip
@@ -93,7 +118,7 @@ def vllm_command(
     """Return the arguments of `vllm serve`."""
     settings, variant, fleet = point.settings, point.variant, market.config.fleet
     cache = "--enable-prefix-caching" if settings.prefix != "none" else "--no-enable-prefix-caching"
-    words = ["vllm", "serve", model_name(llm, arch, point), *flags(
+    words = ["vllm", "serve", model_name(llm, arch, point, "vllm"), *flags(
         tensor_parallel_size=shape.tensor_parallel,
         pipeline_parallel_size=shape.pipeline_parallel,
         max_num_seqs=settings.max_batch,
@@ -122,7 +147,7 @@ def sglang_command(
     """Return the arguments of SGLang's server with the same settings."""
     settings, variant, fleet = point.settings, point.variant, market.config.fleet
     words = ["python", "-m", "sglang.launch_server", *flags(
-        model_path=model_name(llm, arch, point),
+        model_path=model_name(llm, arch, point, "sglang"),
         tp_size=shape.tensor_parallel * shape.data_parallel_size,
         pp_size=shape.pipeline_parallel,
         max_running_requests=settings.max_batch,
@@ -149,6 +174,71 @@ def sglang_command(
     return words
 
 
+def trtllm_command(
+    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
+) -> list[str]:
+    """Return the words of a shell that runs `trtllm-serve` with the same settings; options may follow."""
+    arguments = json.dumps(trtllm_arguments(arch, market, point, shape, role))
+    model, file = model_name(llm, arch, point, "trtllm"), f"/tmp/trtllm-{role}.yaml"
+    serve = shlex.join(["trtllm-serve", "serve", model, "--config", file])
+    return ["sh", "-c", f'echo {shlex.quote(arguments)} > {file}; exec {serve} "$@"', "trtllm"]
+
+
+def trtllm_arguments(
+    arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
+) -> dict[str, Any]:
+    """Return the settings by their names in TensorRT-LLM's file of arguments.
+
+    Its share of the memory is what the cache takes of all that the weights leave. That of [fleet] is what
+    weights and cache take of all.
+    """
+    settings, variant, fleet = point.settings, point.variant, market.config.fleet
+    gpu = next(iter(market.catalogues.values())).gpus[shape.gpu]
+    memory_bytes = shape.rank_gpus * gpu.memory_gib * 2**30
+    served = dataclasses.replace(arch, **variant._asdict(), expert_ranks=shape.data_parallel_size)
+    weight_bytes = served.weight_bytes
+    free_share = (fleet.kv_memory_share * memory_bytes - weight_bytes) / (memory_bytes - weight_bytes)
+    arguments: dict[str, Any] = {
+        "tensor_parallel_size": shape.tensor_parallel * shape.data_parallel_size,
+        "pipeline_parallel_size": shape.pipeline_parallel,
+        "max_batch_size": settings.max_batch,
+        "max_num_tokens": settings.token_budget,
+        "enable_chunked_prefill": True,
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": round(free_share, 3),
+            "enable_block_reuse": settings.prefix != "none",
+            "tokens_per_block": fleet.kv_block_tokens,
+            "dtype": "fp8" if variant.kv_bits == 8 else "auto",
+        },
+    }
+    if shape.data_parallel_size > 1:
+        arguments["enable_attention_dp"] = True
+    if variant.is_expert_parallel:
+        arguments["moe_expert_parallel_size"] = shape.tensor_parallel * shape.data_parallel_size
+    if role != "whole":
+        arguments["cache_transceiver_config"] = {"backend": "DEFAULT"}
+    if drafts := len(settings.speculative_acceptance):
+        drafter = {"decoding_type": "Eagle3", "speculative_model": DRAFTER}
+        if settings.speculative_draft_s == 0:
+            drafter = {"decoding_type": "NGram"}
+        arguments["speculative_config"] = drafter | {"max_draft_len": drafts}
+    return arguments
+
+
+def dynamo_arguments(
+    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
+) -> list[str]:
+    """Return the arguments of Dynamo's component of the point's backend."""
+    if point.variant.backend == "sglang":
+        return sglang_command(llm, arch, market, point, shape, role)[3:]
+    mode = flags(disaggregation_mode=role)
+    if point.variant.backend == "trtllm":
+        arguments = repr(trtllm_arguments(arch, market, point, shape, role))  # it reads a dict of Python
+        model = model_name(llm, arch, point, "trtllm")
+        return [*flags(model_path=model, override_engine_args=arguments), *mode]
+    return ["--model", *vllm_command(llm, arch, market, point, shape, role)[2:], *mode]
+
+
 def quantises(arch: Llm, point: EnginePoint) -> int | None:
     """Return the bits to which the weights of the llm are quantised; None: they keep their own."""
     return point.variant.weight_bits if point.variant.weight_bits < arch.weight_bits else None
@@ -159,12 +249,19 @@ def flags(**values: object) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def model_name(llm: str, arch: Llm, point: EnginePoint) -> str:
-    """Return the model that an engine loads: a path to replace where the weights are not the published ones.
+def model_name(llm: str, arch: Llm, point: EnginePoint, backend: str) -> str:
+    """Return the model that an engine loads: a path to replace where its weights are not published."""
+    made = checkpoint_format(arch, point, backend)
+    return f"/path/to/{file_stem(llm)}-{made}" if made else arch.model or llm
 
-    An engine makes fp8 of bf16 weights as it loads them, but not nvfp4.
+
+def checkpoint_format(arch: Llm, point: EnginePoint, backend: str) -> str | None:
+    """Return the format of a checkpoint that must be made before; None: the engine quantises, or nothing is.
+
+    vLLM and SGLang make fp8 of bf16 weights as they load them, but not nvfp4. TensorRT-LLM makes neither.
     """
-    return f"/path/to/{file_stem(llm)}-nvfp4" if quantises(arch, point) == 4 else arch.model or llm
+    bits = quantises(arch, point)
+    return {4: "nvfp4", 8: "fp8" if backend == "trtllm" else None}.get(bits or 0)
 
 
 def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
@@ -180,16 +277,18 @@ def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
             f"Each step checks {len(rates)} draft tokens, accepted at the rates {list(rates)}. Compare "
             "vllm:spec_decode_num_accepted_tokens_per_pos with them, and name your own drafter."
         )
-    if quantises(arch, score.point) == 4:
+    backend = score.point.variant.backend
+    if made := checkpoint_format(arch, score.point, backend):
         lines.append(
-            f"The weights have 4 bits (nvfp4). Replace {model_name(llm, arch, score.point)} by the path of a "
-            f"checkpoint of {arch.model or llm} in this format."
+            f"The weights have {quantises(arch, score.point)} bits ({made}). Replace "
+            f"{model_name(llm, arch, score.point, backend)} by the path of a checkpoint of "
+            f"{arch.model or llm} in this format."
         )
     return lines
 
 
 def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
-    """Return a shell file that runs one instance of each role, with the SGLang commands as comments."""
+    """Return a shell file that runs one instance of each role, with other backends' commands as comments."""
     lines = ["#!/bin/sh", "# One instance of each role on this machine."]
     lines += [f"# {line}" for line in describe_requirements(llm, arch, score)]
     if len(commands) > 1:
@@ -199,15 +298,20 @@ def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, scor
         devices = ",".join(str(first + n) for n in range(command.shape.gpus))
         first += command.shape.gpus
         variables = [f"CUDA_VISIBLE_DEVICES={devices}"]
-        if len(commands) > 1:
+        if len(commands) > 1 and command.backend == VLLM:
             variables.append(f"VLLM_NIXL_SIDE_CHANNEL_PORT={TRANSFER_PORT + number}")
         port = flags(port=ENGINE_PORT + number)
         lines += [
             "",
             f"# {command.role}: {command.instances} instance{'s'[: command.instances - 1]} on "
             f"{describe_shape(command.shape)}",
-            f"# SGLang (priced with vLLM's seconds): {shlex.join([*command.sglang, *port])}",
-            f"{' '.join(variables)} {shlex.join([*command.vllm, *port])} &",
+            *(
+                f"# {BACKEND_TITLES[name]} (priced with {BACKEND_TITLES[command.backend]}'s seconds): "
+                f"{shlex.join([*words, *port])}"
+                for name, words in command.by_backend.items()
+                if name != command.backend
+            ),
+            f"{' '.join(variables)} {shlex.join([*command.words, *port])} &",
         ]
     return "\n".join([*lines, "wait"]) + "\n"
 
@@ -265,7 +369,7 @@ def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, sc
 
     Comments before it say what it does not set.
     """
-    name, routing = dns_label(llm), score.point.settings.routing
+    name, routing, backend = dns_label(llm), score.point.settings.routing, score.point.variant.backend
     notes = [
         *describe_requirements(llm, arch, score),
         f"Nodes are chosen by their label {PRODUCT_LABEL}. Compare: kubectl get nodes -L {PRODUCT_LABEL}",
@@ -280,7 +384,9 @@ def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, sc
         commands=commands,
         port=ENGINE_PORT,
         product_label=PRODUCT_LABEL,
-        dynamo_image=DYNAMO_IMAGE,
+        backend=backend,
+        image=IMAGES[backend],
+        dynamo_image=DYNAMO_IMAGE.format(DYNAMO_RUNTIMES[backend]),
         router_mode=DYNAMO_ROUTERS.get(routing, NEAREST_DYNAMO_ROUTER),
     )
 

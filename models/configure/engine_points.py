@@ -3,8 +3,8 @@
 A point is what the replay models: bits of weights and cache, whole or split experts, GPU type, tensor- and
 pipeline-parallel degree, data-parallel ranks that share the experts, prefill and decode together or apart,
 requests in a batch, token budget of a step, prefix cache, router, and draft tokens of a step, up to as many
-as [fleet] speculative_acceptance has rates. Data-parallel engines of a dense llm are instances. What the
-replay does not model is no setting: the engine's scheduling policy.
+as [fleet] speculative_acceptance has rates. Data-parallel engines of a dense llm are instances. Backends
+differ by the seconds of their kernels: the replay schedules the steps of each as vLLM does.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, weight_bit_choices
 from fleetcast.models.latency.latency_errors import scale_profile
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import VLLM, LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment, rank_changes
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens, longest_request_tokens
@@ -40,6 +40,7 @@ class EngineVariant(NamedTuple):
     weight_bits: int
     kv_bits: int
     is_expert_parallel: bool
+    backend: str = VLLM
 
 
 class EngineShape(NamedTuple):
@@ -180,7 +181,13 @@ def default_settings(prefix: str, acceptance: tuple[float, ...] = (), draft_s: f
 
 
 def price_engines(
-    catalogue: Catalogue, llm: str, gpus: Sequence[str], floor: str | None, config: RunConfig, longest: int
+    catalogue: Catalogue,
+    llm: str,
+    gpus: Sequence[str],
+    floor: str | None,
+    config: RunConfig,
+    longest: int,
+    backends: Sequence[str] = (VLLM,),
 ) -> EngineMarket:
     """Price every deployment of an llm that holds its weights and a request of `longest` tokens.
 
@@ -197,7 +204,7 @@ def price_engines(
     weights = [bits for bits in weight_bit_choices(arch, llm) if bits >= least]
     experts = (False, True) if arch.experts else (False,)
     catalogues, refused = dict[EngineVariant, Catalogue](), dict[str, int]()
-    for variant in map(EngineVariant._make, product(weights, allowed_cache_bits(least), experts)):
+    for variant in map(EngineVariant._make, product(weights, allowed_cache_bits(least), experts, backends)):
         served = dataclasses.replace(arch, **variant._asdict())
         alone = dataclasses.replace(
             catalogue.serving([llm]), llms={llm: served}, latency=(), changed_latency={}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineSettings
 from fleetcast.models.latency.batch_extension import extend_profile
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import VLLM, LatencyProfile
 
 LARGE_GIB = 70.0
 # max_num_seqs and max_num_batched_tokens of vLLM's server, and its Service's way to instances.
@@ -26,7 +26,7 @@ def default_points(
         for kind in kinds
         if kind.decode is None
         and kind.shape.pipeline_parallel == 1
-        and kind.variant == (most_bits, 16, False)
+        and kind.variant == (most_bits, 16, False, VLLM)
     ]
     points = []
     for gpu in gpus:

@@ -35,7 +35,6 @@ from fleetcast.models.world.model_quantisation import FULL_BITS, list_tables, re
 from fleetcast.models.world.shipped_models import read_model_config
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-ENGINE = "vllm"
 # Names of bits in the package, for weights that the config.json does not quantise itself, and for the cache.
 WEIGHT_BITS = {FULL_BITS: "", 8: "fp8", 4: "nvfp4"}
 CACHE_BITS = {FULL_BITS: "", 8: "fp8"}
@@ -100,7 +99,7 @@ def build_engine_query(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel
         )
     is_mixture = arch.experts is not None
     return EngineQuery(
-        config, quantisation, bits, is_mixture, system, ENGINE, tensor_parallel, version,
+        config, quantisation, bits, is_mixture, system, arch.backend, tensor_parallel, version,
         expert_bits=bits if is_mixture else "",
         expert_parallel=tensor_parallel * arch.expert_ranks if arch.is_expert_parallel else 1,
         cache_bits=cache_bits,

@@ -1,6 +1,6 @@
 """What measured runs add to the profiles of aiconfigurator-core (data/catalogue/engine.toml).
 
-    prefill_s[n] += slower(n) + step_s(tp)        step_s(tp)  = step_doubling_s * log2(tp), dense llms only
+    prefill_s[n] += slower(n) + step_s(tp)        step_s(tp)  = step_doubling_s * log2(tp), dense llms on vLLM
     f[B]         += slower(B) + step_s(tp)        slower(n)   = max(0, link(n) - between(n)), on PCIe only
     f[B]          = min(f[B], mixture_most_over_roofline * roofline f[B])      mixtures only
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import between_gpus_s, deployment_work, roofline_decode_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import VLLM, LatencyProfile
 
 
 def correct_profile(
@@ -33,7 +33,8 @@ def correct_profile(
     """
     engine, arch = catalogue.engine, catalogue.llms[profile.llm]
     is_dense = arch.experts is None
-    step_s = engine.step_doubling_s * np.log2(profile.tensor_parallel) if is_dense else 0.0
+    has_steps = is_dense and arch.backend == VLLM
+    step_s = engine.step_doubling_s * np.log2(profile.tensor_parallel) if has_steps else 0.0
     knots = ((profile.prefill_tokens, profile.prefill_s), (profile.decode_batch, profile.decode_s))
     prefill_s, decode_s = (
         np.array(seconds) + step_s + slower_link_s(catalogue, profile, np.array(tokens), np.array(within_s))

@@ -2,8 +2,8 @@
 
 A profile's seconds times exp(bias + sigma * z), z standard normal, are those of the engine. For a computed
 profile bias and sigma are those of its kind (data/catalogue/engine.toml): the bias is the median of
-log(measured / replayed) over runs on vLLM, and 90 % of the runs are within NINETY_SIGMAS * sigma of it. For a
-profile of latency.toml the bias is 0 and sigma is e / MEDIAN_SIGMAS, where e is the median of
+log(measured / replayed) over runs of its engine, and 90 % of them are within NINETY_SIGMAS * sigma of it. For
+a profile of latency.toml the bias is 0 and sigma is e / MEDIAN_SIGMAS, where e is the median of
 |predicted - measured| / measured on points that were not fitted. `python tests/bench/wall_fit.py` fits the
 kinds, and prints how many runs lie inside the intervals that other llms, or other GPU types, give.
 
@@ -29,7 +29,7 @@ from fleetcast.models.latency.aiconfigurator_package import CORE_PACKAGE
 from fleetcast.models.latency.composed_profiles import PARTLY_COMPOSED
 from fleetcast.models.latency.roofline import context_token_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import ErrorLaw, LatencyProfile, PhaseErrors
+from fleetcast.models.world.catalogue_entries import VLLM, ErrorLaw, LatencyProfile, PhaseErrors
 from fleetcast.models.world.fleet_config import Deployment
 
 MEDIAN_SIGMAS = NormalDist().inv_cdf(0.75)  # the median of |z|, 0.6745
@@ -94,13 +94,14 @@ def errors_in_use(
     A computed profile has the error of its kind; one composed of pipeline stages, and one whose kernels were
     not all timed, that of the roofline.
     """
-    stages: dict[LatencyProfile, int] = {}
+    found: dict[LatencyProfile, tuple[Catalogue, int]] = {}
     for llm, pools in deployments:
         for pool in pools:
             served = catalogue.as_served(llm, pool.llm_changes)
             profile = served.profile(llm, pool.gpu, pool.tensor_parallel)
-            stages[profile] = max(pool.pipeline_parallel, stages.get(profile, 1))
-    return [_profile_error(catalogue, profile, depth) for profile, depth in stages.items()]
+            stages = max(pool.pipeline_parallel, found[profile][1] if profile in found else 1)
+            found[profile] = served, stages
+    return [_profile_error(served, profile, stages) for profile, (served, stages) in found.items()]
 
 
 def catalogue_errors(catalogue: Catalogue) -> list[ProfileError]:
@@ -121,11 +122,15 @@ def _profile_error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -
 
 def _computed_errors(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> PhaseErrors:
     """Return the laws that measured runs gave computed profiles of this kind."""
-    engine, is_dense = catalogue.engine, catalogue.llms[profile.llm].experts is None
+    engine, arch = catalogue.engine, catalogue.llms[profile.llm]
+    is_dense = arch.experts is None
     if stages > 1 or not has_timed_kernels(profile):
         return engine.roofline_dense if is_dense else engine.roofline_mixture
     if profile_kind(profile) == COMPOSED:
         return engine.composed
+    if arch.backend != VLLM:
+        laws: PhaseErrors = getattr(engine, f"{arch.backend}_{'dense' if is_dense else 'mixture'}")
+        return laws
     return engine.package_dense if is_dense else engine.package_mixture
 
 

@@ -31,7 +31,7 @@ from fleetcast.models.latency.model_configs import check_llm_config
 from fleetcast.models.latency.profile_tables import interpolate_knots, profile_prefill_s
 from fleetcast.models.latency.roofline import context_token_s, roofline_profile
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import VLLM, LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_checks import check_balancer_interval
 from fleetcast.models.world.fleet_config import Deployment
@@ -116,17 +116,23 @@ def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
             f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {heads} heads of {llm}. "
             "Choose another degree."
         )
-    check_llm_config(catalogue.llms[llm], llm)
-    kernels = catalogue.kernels.get(gpu)
-    if kernels is not None and kernels.lacks is None:
+    arch, kernels = catalogue.llms[llm], catalogue.kernels.get(gpu)
+    check_llm_config(arch, llm)
+    is_vllm = arch.backend == VLLM  # the kernels and the roofline are those of vLLM
+    if is_vllm and kernels is not None and kernels.lacks is None:
         with suppress(ConfigError):
             return compose_profile(catalogue, llm, gpu, tensor_parallel)
     try:
         return aiconfigurator_profile(catalogue, llm, gpu, tensor_parallel)
     except PackageLacksData as reason:
+        if not is_vllm:
+            raise ConfigError(
+                f"{llm} on {tensor_parallel} x {gpu} by {arch.backend}: {reason}, and nothing else times "
+                f"{arch.backend}. Drop backend, or name another GPU."
+            ) from reason
         with suppress(ConfigError):
             return compose_profile(catalogue, llm, gpu, tensor_parallel)
-        if (ranks := catalogue.llms[llm].expert_ranks) > 1:
+        if (ranks := arch.expert_ranks) > 1:
             raise ConfigError(
                 f"{llm} on {ranks} ranks of {tensor_parallel} x {gpu}: {reason}, and nothing else times "
                 "data-parallel ranks. Drop data_parallel_size, or name another GPU."

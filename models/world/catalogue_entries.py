@@ -7,14 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from fleetcast.models.world.toml_dataclasses import ConfigError, PositiveShare, Range
+from fleetcast.models.world.toml_dataclasses import ConfigError, KnownName, PositiveShare, Range
 
 Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]
 Count = Annotated[int, Range(1, 1_000_000)]
 WeightBits = Annotated[int, Range(1, 64)]
 CacheBits = Annotated[int, Range(8, 16)]
-LlmChanges = tuple[tuple[str, int], ...]  # keys of Llm with the values of a deployment that differ
+VLLM = "vllm"
+BACKENDS = (VLLM, "sglang", "trtllm")  # engines whose kernels aiconfigurator-core has timed
+BackendName = Annotated[str, KnownName("backend", BACKENDS)]
+# Keys of Llm that a deployment may change:
+SERVED_KEYS = ("weight_bits", "kv_bits", "is_expert_parallel", "backend")
+LlmChanges = tuple[tuple[str, int | str], ...]  # keys of Llm with the values of a deployment that differ
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Llm:
     model: str | None = None  # name on Hugging Face, or a folder with config.json (aiconfigurator-core)
     kv_bits: CacheBits = 16  # of a number in the KV cache
     is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
+    backend: BackendName = VLLM  # the engine that serves it: its kernels, not its scheduler
     expert_ranks: Count = 1  # data-parallel ranks of an instance, which share the experts
     extra_weight_gb: NotNegative = 0.0  # GB beyond weight_bits of each parameter: parts in 16 bits, scales
     cache_layers: Count | None = None  # layers that keep keys and values of every token; None: all
@@ -187,6 +193,10 @@ class EngineCorrection:
     composed: PhaseErrors  # errors of computed profiles, by kind
     package_dense: PhaseErrors
     package_mixture: PhaseErrors
+    sglang_dense: PhaseErrors  # of the package's profiles of other backends
+    sglang_mixture: PhaseErrors
+    trtllm_dense: PhaseErrors
+    trtllm_mixture: PhaseErrors
     roofline_dense: PhaseErrors
     roofline_mixture: PhaseErrors
 

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import CacheBits, Llm, WeightBits
+from fleetcast.models.world.catalogue_entries import (
+    SERVED_KEYS,
+    VLLM,
+    BackendName,
+    CacheBits,
+    Llm,
+    WeightBits,
+)
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import (
@@ -72,6 +79,7 @@ class AnsweredEngine:
     prefix: Annotated[str, KnownName("prefix", PREFIXES)]
     speculative_acceptance: AcceptanceRates
     speculative_draft_s: DraftSeconds
+    backend: BackendName = VLLM
 
 
 def add_answered_engines(config: RunConfig, catalogue: Catalogue) -> RunConfig:
@@ -167,9 +175,7 @@ def engine_deployments(
     """
     arch, apart = catalogue.llms[llm], len(engine.pools) > 1
     changes: Mapping[str, Any] = {
-        key: value
-        for key in ("weight_bits", "kv_bits", "is_expert_parallel")
-        if (value := getattr(engine, key)) != getattr(arch, key)
+        key: value for key in SERVED_KEYS if (value := getattr(engine, key)) != getattr(arch, key)
     }
     counts = [pool.instances for pool in engine.pools]
     team = [count // math.gcd(*counts) for count in counts]
@@ -210,11 +216,12 @@ def list_team_regions(pools: Sequence[AnsweredPool], catalogue: Catalogue) -> It
 
 
 def engine_name(engine: AnsweredEngine, pool: AnsweredPool) -> str:
-    """Return the name of an engine in plans and tables, like fp8-kv8-b256-t8192-k3.
+    """Return the name of an engine in plans and tables, like fp8-kv8-b256-t8192-k3 or sglang-bf16-b64-t2048.
 
-    It has the bits, requests in a batch, tokens of a step, and draft tokens.
+    It has the backend other than vLLM, bits, requests in a batch, tokens of a step, and draft tokens.
     """
-    parts = [BIT_NAMES.get(engine.weight_bits, f"w{engine.weight_bits}")]
+    parts = [engine.backend] if engine.backend != VLLM else []
+    parts += [BIT_NAMES.get(engine.weight_bits, f"w{engine.weight_bits}")]
     parts += [f"kv{engine.kv_bits}"] if engine.kv_bits < FLOOR_BITS["bf16"] else []
     parts += ["ep"] if engine.is_expert_parallel else []
     parts += [f"pp{pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []

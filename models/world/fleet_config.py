@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
-from fleetcast.models.world.catalogue_entries import CacheBits, LlmChanges, WeightBits
+from fleetcast.models.world.catalogue_entries import (
+    SERVED_KEYS,
+    BackendName,
+    CacheBits,
+    LlmChanges,
+    WeightBits,
+)
 from fleetcast.models.world.mechanisms import BATCHINGS, HAND_OVERS, PREFIXES, ROLES
 from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Range, TextPattern
@@ -90,9 +96,10 @@ class Deployment:
     speculative_acceptance: AcceptanceRates | None = None
     speculative_draft_s: DraftSeconds | None = None
     engine: EngineName | None = None  # its name, where other pools have as many of the same GPUs
-    weight_bits: WeightBits | None = None  # else those of the llm; likewise both below
+    weight_bits: WeightBits | None = None  # else those of the llm; likewise all below
     kv_bits: CacheBits | None = None
     is_expert_parallel: bool | None = None
+    backend: BackendName | None = None
 
     @property
     def rank_gpus(self) -> int:
@@ -112,7 +119,7 @@ class Deployment:
     @property
     def llm_changes(self) -> LlmChanges:
         """Keys of the llm that this deployment changes, with their values."""
-        values = ((key, getattr(self, key)) for key in ("weight_bits", "kv_bits", "is_expert_parallel"))
+        values = ((key, getattr(self, key)) for key in SERVED_KEYS)
         changed = ((key, value) for key, value in values if value is not None)
         return (*changed, *rank_changes(self.data_parallel_size))
 

@@ -1,10 +1,14 @@
 """The wall: replays of aiconfigurator-core's profiles against measured runs of engines."""
 
+from itertools import combinations
+
 import numpy as np
 import pandas as pd
 import wall_errors
 import wall_points
 from measure import Figures, Skipped, Target
+
+from fleetcast.models.world.catalogue_entries import BACKENDS, VLLM
 
 LEFT = "the correction fitted without the llm of the run"
 INSIDE = "inside the 90 % interval of the errors"
@@ -42,7 +46,22 @@ TARGETS = {
     "wall_ranks_points": Target("runs", "closed loops of vLLM with data-parallel ranks"),
     "wall_ranks_tpot": Target("", "error of TPOT of these mixtures, median", at_most=0.12),
     "wall_ranks_ttft": Target("", "error of TTFT of these, median"),
+    **{
+        f"wall_tpot_{backend}_{kind}": Target("", f"{LOOPS}, {kind} llms on {backend}")
+        for backend in wall_errors.OTHER_BACKENDS
+        for kind in ("dense", "mixture")
+    },
+    **{
+        f"wall_order_{first}_{second}{figure}": Target("", what)
+        for first, second in combinations(reversed(BACKENDS), 2)
+        for figure, what in (
+            ("", "the same settings on both backends, more than 10 % apart: the faster one is right"),
+            ("_pairs", "the same: pairs of runs"),
+        )
+    },
 }
+APART = np.log(1.1)  # TPOT of two backends that differ by more than noise
+SAME_RUN = ["llm", "precision", "system", "tp", "ep", "clients", "isl", "osl"]
 MOST_CLIENTS = 512  # of a rank: the profiles know batches up to it
 RUNS = None  # how many closed loops are replayed; None: all
 
@@ -134,5 +153,37 @@ def same_runs(raw: pd.DataFrame, *sources: pd.DataFrame) -> Figures:
     return {f"wall_same_{name}": float(medians[name]) for name in tables}
 
 
-SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 1}}
-FUNCTIONS = (wall, ranks)
+def backends() -> Figures:
+    """Errors of SGLang's and TensorRT-LLM's profiles, and which of two backends is faster."""
+    if not wall_points.SILICON.exists():
+        raise Skipped("no measured runs in ../shared/data")
+    runs = wall_points.silicon_runs().reset_index(names="run")
+    loops = wall_points.replay_silicon(runs if RUNS is None else runs.sample(RUNS, random_state=3))
+    vllm = wall_errors.package_runs(loops[loops["backend"] == VLLM], wall_points.replay_stages())
+    others = {name: wall_errors.backend_runs(loops, name) for name in wall_errors.OTHER_BACKENDS}
+    corrected = pd.concat([vllm.dropna(subset=["run"]), *others.values()])
+    figures: Figures = {}
+    for name, own in others.items():
+        medians = error(own, "tpot").groupby(own["is_dense"].astype(bool)).median()
+        figures |= {
+            f"wall_tpot_{name}_{kind}": float(medians.get(is_dense, np.nan))
+            for kind, is_dense in (("dense", True), ("mixture", False))
+        }
+    seconds = corrected.groupby([*SAME_RUN, "backend"])[["tpot_s", "tpot_replayed_s"]].median()
+    logs = np.log(seconds.astype(float)).unstack("backend")
+    for first, second in combinations(reversed(BACKENDS), 2):
+        measured, replayed = (
+            logs.get((metric, first), np.nan) - logs.get((metric, second), np.nan)
+            for metric in ("tpot_s", "tpot_replayed_s")
+        )
+        is_apart = np.abs(measured) > APART
+        is_right = (measured > 0) == (replayed > 0)
+        figures[f"wall_order_{first}_{second}"] = (
+            float(is_right[is_apart].mean()) if is_apart.any() else np.nan
+        )
+        figures[f"wall_order_{first}_{second}_pairs"] = float(is_apart.sum())
+    return figures
+
+
+SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 1}, "backends": {"RUNS": 30}}
+FUNCTIONS = (wall, ranks, backends)

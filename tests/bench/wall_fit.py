@@ -20,6 +20,7 @@ def main() -> None:
     """Fit, print, and write with --write."""
     loops = wall_points.silicon_runs("vllm")
     stages, package = wall_points.replay_stages(), wall_points.replay_silicon(loops)
+    others = wall_points.replay_silicon(wall_points.silicon_runs())
     raw = pd.concat([package, stages], ignore_index=True)
     dense = raw[raw["is_dense"].astype(bool)].reset_index(drop=True)
     print_correction(dense)
@@ -32,6 +33,7 @@ def main() -> None:
             wall_errors.package_runs(package, stages),
             wall_errors.composed_runs(loops),
             wall_errors.roofline_runs(loops),
+            *(wall_errors.backend_runs(others, backend) for backend in wall_errors.OTHER_BACKENDS),
         ],
         ignore_index=True,
     )
