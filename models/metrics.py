@@ -28,6 +28,24 @@ def tpot_s(ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.integer]
     return (e2e_s - ttft_s) / later
 
 
+def waited_percentile_s(seconds: Floats, percent: float) -> float:
+    """Return a percentile of times to a token; NaN where it falls on a request that never had it.
+
+    `seconds`: shape (n,); NaN: the token was never made, so that the request waited longer than all others.
+    """
+    served = np.sort(seconds[~np.isnan(seconds)])
+    rank = max(0, seconds.size - 1) * percent / 100
+    if np.ceil(rank) >= served.size:
+        return float("nan")
+    return float(np.interp(rank, np.arange(served.size), served))
+
+
+def percentile_s(seconds: Floats, percent: float) -> float:
+    """Return a percentile of the times that are known; NaN without any. `seconds`: shape (n,), NaN: none."""
+    known = seconds[~np.isnan(seconds)]
+    return float(np.quantile(known, percent / 100)) if known.size else float("nan")
+
+
 def is_ttft_met(ttft_s: Floats, ttft_slo_s: SecondsLike) -> Bools:
     """Return which requests had their first token within the target, shape (n,); arguments in seconds."""
     return np.asarray(ttft_s <= ttft_slo_s)

@@ -21,7 +21,14 @@ from fleetcast.assets.lake.sql_index import read_questions
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import FLOWS
 from fleetcast.assets.replays.timeline import chrome_trace_events, write_timeline
-from fleetcast.models.metrics import is_tier_slo_met, is_tpot_met, is_ttft_met, tpot_s
+from fleetcast.models.metrics import (
+    is_tier_slo_met,
+    is_tpot_met,
+    is_ttft_met,
+    percentile_s,
+    tpot_s,
+    waited_percentile_s,
+)
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.config_loading import load_config
@@ -360,6 +367,22 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
     parts = is_ttft_met(ttft_s, slo_s[0]), is_tpot_met(tpot_s(ttft_s, e2e_s, tokens), e2e_s, slo_s[1])
     for column, expected in zip(found.columns, (met, *parts, met), strict=True):
         assert column.to_pylist() == expected.tolist()
+
+
+@settings(max_examples=30)
+@given(
+    seconds=st.lists(st.one_of(st.none(), st.integers(0, 64).map(lambda n: n / 8)), min_size=1, max_size=41)
+)
+@example(seconds=[1.0] * 20 + [None])  # the 95th percentile is the last one that was served
+@example(seconds=[1.0] * 19 + [None])
+def test_a_percentile_counts_those_never_served_in_python_as_in_sql(lake, seconds):
+    times = np.array(seconds, float)
+    sql = "select percentiles(coalesce(s, 'infinity'::double)) as p from (select unnest($seconds) as s)"
+    with lake.connect(threads="1") as con:
+        [[expected]] = con.execute(sql, {"seconds": seconds}).fetchall()
+    found = [waited_percentile_s(times, percent) for percent in (50, 90, 95, 99)]
+    np.testing.assert_allclose(found, np.array(expected, float), rtol=1e-12)
+    assert np.isnan(percentile_s(times, 50)) == np.isnan(times).all()
 
 
 MANY = "count(*) > 5000000"  # of days_by_size(): such a day's percentiles are found in two walks

@@ -216,6 +216,19 @@ def test_refused_rows_are_mended_in_the_folder_of_the_file(
     assert f'(label_names = {{ "fra" = "east" }} in {tmp_path}/own.toml)' in " ".join(result.output.split())
 
 
+def test_percentiles_count_refused_requests_as_the_longest(requested: try_fleet.TryRequests) -> None:
+    """One request in ten is too long for any instance: the median is known, the 95th percentile is not."""
+    small = requested.rows[requested.rows["llm"] == "llama3.1-8b"].head(200).copy()
+    small.loc[small.index[::10], "input_tokens"] = 2_000_000
+    played = try_fleet.run_fleet_trial(
+        SMALL, try_fleet.parse_fleet(SMALL, CATALOGUE, OFFICE), small, CATALOGUE, OFFICE
+    )
+    assert played.row["refused"] == 20
+    for name in ("ttft", "e2e"):
+        assert 0 < played.row[f"{name}_p50_s"] < np.inf
+        assert np.isnan(played.row[f"{name}_p95_s"])
+
+
 def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_fleet.TryRequests) -> None:
     """Arrivals from the first one on, tokens as they stand there; replayed once more next to the command."""
     arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()

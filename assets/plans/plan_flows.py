@@ -28,8 +28,10 @@ def describe_region_exports(settings: RunSettings, rows: Sequence[Row]) -> str:
             sent += demand - capacity
     if not hours:
         return ""
+    hours_serve = "hour serves" if len(hours) == 1 else "hours serve"
     regions = ", ".join(dict.fromkeys(row["region"] for row in ordered))
     return (
-        f"flows    {len(hours)} hours serve less than the demand of {regions}: {100 * sent / demanded:.2g} % "
-        f"of it goes to other regions, by your gateway. Without: {settings.command('plan ahead --local')}"
+        f"flows    {len(hours)} {hours_serve} less than the demand of {regions}: "
+        f"{100 * sent / demanded:.2g} % of it goes to other regions, by your gateway. Without: "
+        f"{settings.command('plan ahead --local')}"
     )

@@ -27,7 +27,7 @@ from fleetcast.assets.traces.landing import land_file
 from fleetcast.assets.traces.trace_mapping import mapping_file
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
-from fleetcast.models.metrics import is_tier_slo_met, tpot_s
+from fleetcast.models.metrics import is_tier_slo_met, percentile_s, tpot_s, waited_percentile_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
@@ -310,16 +310,17 @@ def fleet_trial_row(
 ) -> dict[str, float]:
     """Return percentiles in s, attainment by tier, GPU-hours and USD from 0 to `until_s`, by name.
 
-    USD is NaN where a GPU type has no price.
+    A request that never had its first or last token counts as the longest in TTFT or E2E. USD is NaN where a
+    GPU type has no price.
     """
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     done = outcome.status == Ending.FINISHED
-    times = {"ttft": ttft_s, "tpot": tpot_s(ttft_s, e2e_s, trace.output_tokens), "e2e": e2e_s}
-    row = {
-        f"{name}_p{level}_s": float(np.nanquantile(seconds[done], level / 100)) if done.any() else np.nan
-        for name, seconds in times.items()
-        for level in (50, 95, 99)
-    }
+    request_tpot_s = tpot_s(ttft_s, e2e_s, trace.output_tokens)
+    row = {}
+    for level in (50, 95, 99):
+        row[f"ttft_p{level}_s"] = waited_percentile_s(ttft_s, level)
+        row[f"tpot_p{level}_s"] = percentile_s(request_tpot_s, level)
+        row[f"e2e_p{level}_s"] = waited_percentile_s(e2e_s, level)
     for code, (name, tier) in enumerate(catalogue.tiers.items()):
         of_tier = trace.tier == code
         if of_tier.any():

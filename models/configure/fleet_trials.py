@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.configure.cost_bound import TokenWork
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
-from fleetcast.models.metrics import is_tier_slo_met, tpot_s
+from fleetcast.models.metrics import is_tier_slo_met, percentile_s, tpot_s, waited_percentile_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
@@ -16,7 +16,6 @@ from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue_entries import Tier
-from fleetcast.models.world.mechanisms import Ending
 
 MILLION = 1e6
 PERCENTILES = (50, 95, 99)
@@ -220,11 +219,10 @@ def score_fleet(
         trace, until_s = window.traces[point.settings.prefix], window.until_s
         outcome = replay_window(trace, fleet, rules, list(catalogue.tiers.values()), until_s)
         ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-        done: Bools = outcome.status == Ending.FINISHED
-        if (waited := fleet.is_interactive[trace.tier]).any():
-            done &= waited
+        waited = fleet.is_interactive[trace.tier]
+        counted = waited if waited.any() else np.ones_like(waited)
         for name, seconds in (("ttft", ttft_s), ("tpot", tpot_s(ttft_s, e2e_s, trace.output_tokens))):
-            times.setdefault(name, []).append(seconds[done])
+            times.setdefault(name, []).append(seconds[counted])
         for code, (name, tier) in enumerate(catalogue.tiers.items()):
             if (rows := trace.tier == code).any():
                 met = is_tier_slo_met(tier, ttft_s[rows], e2e_s[rows], trace.output_tokens[rows])
@@ -304,12 +302,10 @@ def replay_window(
 
 
 def time_percentiles(times: Mapping[str, Sequence[Floats]]) -> dict[str, float]:
-    """Return percentiles in seconds, like ttft_p95_s; each value of `times` has arrays of shape (n,)."""
-    found = {}
-    for name, parts in times.items():
-        seconds = np.concatenate(parts)
-        seconds = seconds[~np.isnan(seconds)]
-        for level in PERCENTILES:
-            value = float(np.quantile(seconds, level / 100)) if seconds.size else float("nan")
-            found[f"{name}_p{level}_s"] = value
-    return found
+    """Return percentiles of TTFT and TPOT in seconds, like ttft_p95_s; `times`: arrays of shape (n,)."""
+    percentiles = {"ttft": waited_percentile_s, "tpot": percentile_s}
+    return {
+        f"{name}_p{level}_s": percentiles[name](np.concatenate(parts), level)
+        for name, parts in times.items()
+        for level in PERCENTILES
+    }
