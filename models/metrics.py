@@ -40,7 +40,7 @@ def waited_percentile_s(seconds: Floats, percent: float) -> float:
     return float(np.interp(rank, np.arange(served.size), served))
 
 
-def percentile_s(seconds: Floats, percent: float) -> float:
+def known_percentile_s(seconds: Floats, percent: float) -> float:
     """Return a percentile of the times that are known; NaN without any. `seconds`: shape (n,), NaN: none."""
     known = seconds[~np.isnan(seconds)]
     return float(np.quantile(known, percent / 100)) if known.size else float("nan")

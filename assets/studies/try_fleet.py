@@ -27,7 +27,7 @@ from fleetcast.assets.traces.landing import land_file
 from fleetcast.assets.traces.trace_mapping import mapping_file
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
-from fleetcast.models.metrics import is_tier_slo_met, percentile_s, tpot_s, waited_percentile_s
+from fleetcast.models.metrics import is_tier_slo_met, known_percentile_s, tpot_s, waited_percentile_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
@@ -319,7 +319,7 @@ def fleet_trial_row(
     row = {}
     for level in (50, 95, 99):
         row[f"ttft_p{level}_s"] = waited_percentile_s(ttft_s, level)
-        row[f"tpot_p{level}_s"] = percentile_s(request_tpot_s, level)
+        row[f"tpot_p{level}_s"] = known_percentile_s(request_tpot_s, level)
         row[f"e2e_p{level}_s"] = waited_percentile_s(e2e_s, level)
     for code, (name, tier) in enumerate(catalogue.tiers.items()):
         of_tier = trace.tier == code

@@ -8,7 +8,7 @@ import numpy as np
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.configure.cost_bound import TokenWork
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
-from fleetcast.models.metrics import is_tier_slo_met, percentile_s, tpot_s, waited_percentile_s
+from fleetcast.models.metrics import is_tier_slo_met, known_percentile_s, tpot_s, waited_percentile_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
@@ -303,7 +303,7 @@ def replay_window(
 
 def time_percentiles(times: Mapping[str, Sequence[Floats]]) -> dict[str, float]:
     """Return percentiles of TTFT and TPOT in seconds, like ttft_p95_s; `times`: arrays of shape (n,)."""
-    percentiles = {"ttft": waited_percentile_s, "tpot": percentile_s}
+    percentiles = {"ttft": waited_percentile_s, "tpot": known_percentile_s}
     return {
         f"{name}_p{level}_s": percentiles[name](np.concatenate(parts), level)
         for name, parts in times.items()
