@@ -32,6 +32,7 @@ from fleetcast.models.world.catalogue_overrides import override_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.model_rows import sizes_of_model
+from fleetcast.models.world.shipped_models import read_model_config
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 pytest.importorskip("aiconfigurator_core", reason="aiconfigurator-core has no wheel for this platform")
@@ -320,6 +321,14 @@ def test_a_config_that_the_package_rejects_is_estimated(
     profile = find_profile(with_llm("qwen3-30b-a3b", model=str(tmp_path)), "qwen3-30b-a3b", PCIE, 1)
     assert profile.source.startswith("estimated: roofline.toml, because aiconfigurator-core has no data")
     assert capfd.readouterr() == ("", "")  # nothing of the package's log
+
+
+def test_what_the_package_does_not_find_is_named(tmp_path: Path) -> None:
+    config = json.loads(read_model_config("Qwen/Qwen3-32B", "qwen3-32b")[0])
+    del config["max_position_embeddings"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(PackageLacksData, match="it finds no 'max_position_embeddings' in config.json"):
+        aiconfigurator_profile(with_llm("qwen3-32b", model=str(tmp_path)), "qwen3-32b", H100, 2)
 
 
 def test_the_package_logs_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -76,6 +76,8 @@ def ask_package(query: EngineQuery) -> dict[str, Any]:
         raise
     except BaseException as error:  # a panic of its Rust part is no Exception
         reason = " ".join(str(error).split()).replace(tempfile.gettempdir(), "")
+        if isinstance(error, KeyError):
+            reason = f"it finds no {reason} in config.json or its own tables"
         return {"refusal": shorten_text(reason.rstrip(".") or type(error).__name__)}
 
 
