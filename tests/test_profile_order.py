@@ -327,7 +327,7 @@ def test_what_the_package_does_not_find_is_named(tmp_path: Path) -> None:
     config = json.loads(read_model_config("Qwen/Qwen3-32B", "qwen3-32b")[0])
     del config["max_position_embeddings"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(PackageLacksData, match="it finds no 'max_position_embeddings' in config.json"):
+    with pytest.raises(PackageLacksData, match=r"it finds no 'max_position_embeddings' in config\.json"):
         aiconfigurator_profile(with_llm("qwen3-32b", model=str(tmp_path)), "qwen3-32b", H100, 2)
 
 
