@@ -95,7 +95,7 @@ def configure_command(
     with cli_errors():
         from fleetcast.assets.lake.environment import LAKE
         from fleetcast.assets.lake.warehouse import Lake
-        from fleetcast.assets.studies import configure_answer, configure_traffic, rent_query
+        from fleetcast.assets.studies import configure_answer, configure_files, configure_traffic, rent_query
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
         from fleetcast.models.world.config_loading import load_config
@@ -137,14 +137,14 @@ def configure_command(
         show_engine_answer(answer)
         if traffic.note:
             OUT.print(traffic.note)
-        folder = configure_answer.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
+        folder = configure_files.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
         OUT.print(f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml")
 
 
 def show_engine_answer(answer: "EngineAnswer") -> None:
     """Print the best deployments, the front of cost against TPOT, and the explanation."""
-    from fleetcast.assets.studies.configure_answer import explain_answer
-    from fleetcast.assets.studies.configure_files import describe_point
+    from fleetcast.assets.studies.configure_explanation import explain_answer
+    from fleetcast.assets.studies.engine_commands import describe_point
 
     best = list(answer.search.finalists)
     names = [describe_point(score.point) for score in best]

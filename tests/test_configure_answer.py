@@ -29,13 +29,10 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import configure_answer, configure_limits, try_fleet
-from fleetcast.assets.studies.configure_files import (
-    describe_point,
-    engine_commands,
-    render_commands,
-    render_kubernetes,
-)
+from fleetcast.assets.studies.configure_explanation import describe_change, explain_answer
+from fleetcast.assets.studies.configure_files import render_commands, render_kubernetes, score_fields
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
+from fleetcast.assets.studies.engine_commands import describe_point, engine_commands
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
@@ -160,7 +157,7 @@ def test_try_replays_fleet_toml_at_the_same_cost(
     own = tmp_path / "configs" / "own.toml"
     own.parent.mkdir()
     own.write_text(BASE)
-    fields = configure_answer.score_fields(score_of(ONE_GPU, 1))
+    fields = score_fields(score_of(ONE_GPU, 1))
     earlier = {"version": ANSWER_VERSION, "llm": "llama3.1-8b", "best": fields, "others": []}
     (own.parent / "earlier.json").write_text(json.dumps(earlier))
     config = str(own) if base == "path" else base
@@ -407,7 +404,7 @@ def test_a_changed_traffic_is_answered_as_by_every_count() -> None:
         (changed._replace(best=None), "traffic doubles: no deployment of those compared attains every tier."),
     )
     for each, text in texts:
-        assert configure_answer.describe_change(each) == text
+        assert describe_change(each) == text
 
 
 def test_the_answer_says_what_the_second_best_and_the_defaults_lose() -> None:
@@ -432,10 +429,10 @@ def test_the_answer_says_what_the_second_best_and_the_defaults_lose() -> None:
         search = point_search.EngineSearch(finalists, finalists, [], 1, 1, 1)
         bounds = [0.5] * len(finalists)
         answer = configure_answer.EngineAnswer(query, priced(), search, bounds, (0.9, 1.1), 0.1, [], [], dear)
-        lines = configure_answer.explain_answer(answer)
+        lines = explain_answer(answer)
         assert f"second   {text}" in lines
         assert "defaults vLLM's defaults on h100-80gb cost 1.25 times as much." in lines
-    lines = configure_answer.explain_answer(answer._replace(defaults=None))
+    lines = explain_answer(answer._replace(defaults=None))
     assert "defaults vLLM's defaults on h100-80gb attain with no number of instances." in lines
 
 

@@ -19,7 +19,7 @@ from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import hour_problems, problem_template
 from fleetcast.assets.plans.request_mixes import RequestMix
 from fleetcast.assets.studies import rent_fleets, rent_query
-from fleetcast.assets.studies.configure_answer import score_fields
+from fleetcast.assets.studies.configure_files import score_fields
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
 from fleetcast.models.configure.fleet_trials import replay_window, score_fleet
 from fleetcast.models.plan.corrected_plan import solve_corrected

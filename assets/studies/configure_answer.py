@@ -1,21 +1,11 @@
-"""`fleetcast configure`: choose engine settings for a traffic, and say what they cost and why."""
+"""`fleetcast configure`: choose engine settings for a traffic."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.studies.configure_files import (
-    BACKEND_TITLES,
-    describe_point,
-    engine_commands,
-    render_commands,
-    render_config,
-    render_kubernetes,
-)
-from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_limit, find_limits
+from fleetcast.assets.studies.configure_limits import InstanceLimit, find_limits
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.try_fleet import FRONTEND_S
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, list_kinds, price_engines
@@ -43,14 +33,10 @@ from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import BACKENDS, VLLM
 from fleetcast.models.world.config import RunConfig, replace_given
-from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.fleet_config import are_acceptance_rates
-from fleetcast.models.world.model_rows import file_stem
-from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-CONFIGURED = HOME / "data" / "figures" / "configure"
 # Windows of the busiest hour: their requests at most, and their seconds at the least.
 WHOLE_UP_TO = 2  # a part is taken where the hour has more requests than so many times those of the part
 SHORT, MIDDLE = (10_000, 40.0), (60_000, 180.0)
@@ -280,160 +266,3 @@ def try_defaults(whole: FleetTrials, best: EnginePoint, traffic: ConfigureTraffi
     trials = FleetTrials(market, whole.windows)
     scores = [score for point in points if (score := fewest_attaining(trials, point)) is not None]
     return min(scores, key=rank_score, default=None)
-
-
-def explain_answer(answer: EngineAnswer) -> list[str]:
-    """Return sentences: why it is the best, what the second best loses, what changes with the traffic."""
-    best, second, lines = answer.best, answer.second, []
-    burst = best.usd_per_million_tokens / answer.bounds[0]
-    why = (
-        f"why      steady work alone costs {answer.bounds[0]:.3f} USD per million tokens on "
-        f"{describe_point(best.point)}; bursts, targets and whole instances make it {burst:.2f} times that"
-    )
-    if second is not None:
-        more = second.usd_per_million_tokens / answer.bounds[1]
-        why += f"; on the second best it costs {answer.bounds[1]:.3f}, times {more:.2f}"
-    lines.append(why + ".")
-    lines += [f"binds    {describe_limit(limit)}." for limit in answer.limits]
-    if second is None:
-        lines.append("second   no other deployment is within half of its cost again.")
-    elif second.usd_per_hour > best.usd_per_hour:
-        more = second.usd_per_hour / best.usd_per_hour - 1
-        lines.append(f"second   {describe_point(second.point)} costs {more:.0%} more.")
-    else:
-        lines.append(
-            f"second   {describe_point(second.point)} costs as much; {compare_attainment(best, second)}."
-        )
-    gpus = " and ".join(dict.fromkeys(shape.gpu for shape in best.point.shapes))
-    if len(answer.query.backends) > 1:
-        lines.append(f"backends {compare_backends(answer)}")
-    if VLLM not in answer.query.backends:
-        lines.append("defaults vLLM is not one of --backends.")
-    elif answer.defaults is None:
-        lines.append(f"defaults vLLM's defaults on {gpus} attain with no number of instances.")
-    else:
-        ratio = answer.defaults.usd_per_hour / best.usd_per_hour
-        lines.append(f"defaults vLLM's defaults on {gpus} cost {ratio:.2f} times as much.")
-    low, high = answer.interval
-    lines.append(
-        f"error    {low:.3f} to {high:.3f} USD per million tokens if it is {answer.error_share:.0%} faster "
-        "or slower, the median error of its latency profile."
-    )
-    lines += [f"if       {describe_change(changed)}" for changed in answer.changes]
-    return lines
-
-
-def compare_backends(answer: EngineAnswer) -> str:
-    """Return what the cheapest deployment of each other backend costs, and that their order is uncertain."""
-    best, cheapest = answer.best, dict[str, FleetScore]()
-    for score in answer.search.finalists:
-        cheapest.setdefault(score.point.variant.backend, score)
-    parts = []
-    for backend in answer.query.backends:
-        if backend != best.point.variant.backend:
-            found = cheapest.get(backend)
-            more = "is not among the finalists"
-            if found is not None:
-                ratio = found.usd_per_hour / best.usd_per_hour
-                more = "costs as much" if ratio <= 1 else f"costs {ratio - 1:.0%} more"
-            parts.append(f"{BACKEND_TITLES[backend]} {more}")
-    chosen = BACKEND_TITLES[best.point.variant.backend]
-    return (
-        f"{chosen} is chosen; {'; '.join(parts)}. Kernels say little about which backend is faster: "
-        "measure before you change it (data/docs/explanation/accuracy.md)."
-    )
-
-
-def compare_attainment(best: FleetScore, second: FleetScore) -> str:
-    """Return what the second of equal cost loses: points of the tier that is furthest below the best's."""
-    points = {tier: 100 * (share - second.attained[tier]) for tier, share in best.attained.items()}
-    tier = max(points, key=points.__getitem__)
-    if points[tier] < 0.05:
-        return "it attains no less in any tier"
-    worst = f"{tier}, the tier in which it is furthest below the best"
-    return f"it attains {points[tier]:.1f} points less of {worst}"
-
-
-def describe_change(changed: ChangedTraffic) -> str:
-    """Return what a change of the traffic does to the choice."""
-    best, kept, now_usd = changed.best, changed.kept, changed.present_usd_per_hour
-    if best is None:
-        return f"{changed.change}: no deployment of those compared attains every tier."
-    ratio = "" if now_usd is None else f", at {best.usd_per_hour / now_usd:.2f} times the USD per hour"
-    if kept is not None and best.point.kind == kept.point.kind:
-        return f"{changed.change}: the same deployment stays the best{ratio}."
-    loss = (
-        "does not attain"
-        if kept is None
-        else f"would cost {kept.usd_per_hour / best.usd_per_hour - 1:.0%} more"
-    )
-    return f"{changed.change}: {describe_point(best.point)} is the best{ratio}; the present one {loss}."
-
-
-def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
-    """Return the answer as JSON."""
-    document = {
-        "version": ANSWER_VERSION,
-        "llm": answer.query.llm,
-        "traffic": {"name": traffic.name, "requests": traffic.requests, "hours": len(traffic.hours)},
-        "points_considered": answer.search.considered,
-        "points_replayed": answer.search.replayed,
-        "replays": answer.search.replays,
-        "best": score_fields(answer.best),
-        "usd_per_million_tokens_interval": list(answer.interval),
-        "profile_error_share": answer.error_share,
-        "others": [score_fields(score) for score in answer.search.finalists[1:]],
-        "front": [score_fields(score) for score in answer.search.front],
-        "changes": [
-            {
-                "change": changed.change,
-                "best": changed.best and score_fields(changed.best),
-                "present": changed.kept and score_fields(changed.kept),
-                "present_usd_per_hour": changed.present_usd_per_hour,
-            }
-            for changed in answer.changes
-        ],
-        "vllm_defaults": answer.defaults and score_fields(answer.defaults),
-        "limits": [limit._asdict() for limit in answer.limits],
-        "explanation": explain_answer(answer),
-        "not_in_the_space": dict(answer.market.refused),
-    }
-    return json.dumps(document, indent=2) + "\n"
-
-
-def score_fields(score: FleetScore) -> dict[str, Any]:
-    """Return a score as plain values."""
-    point = score.point
-    return {
-        "engine": describe_point(point),
-        **point.variant._asdict(),
-        "pools": [
-            {**shape._asdict(), "instances": count}
-            for shape, count in zip(point.shapes, score.counts, strict=True)
-        ],
-        **point.settings._asdict(),
-        "gpus": sum(shape.gpus * n for shape, n in zip(point.shapes, score.counts, strict=True)),
-        "usd_per_hour": score.usd_per_hour,
-        "usd_per_million_tokens": score.usd_per_million_tokens,
-        "attainment_share": dict(score.attained),
-        **score.seconds,
-    }
-
-
-def write_answer_files(
-    answer: EngineAnswer, traffic: ConfigureTraffic, catalogue: Catalogue, folder: Path | None
-) -> Path:
-    """Write the JSON, the engines' commands, the config and the Kubernetes objects; return the folder."""
-    llm, arch = answer.query.llm, catalogue.llms[answer.query.llm]
-    folder = folder or CONFIGURED / file_stem(llm)
-    commands = engine_commands(llm, arch, answer.market, answer.best)
-    files = {
-        "answer.json": answer_json(answer, traffic),
-        "engines.sh": render_commands(llm, commands, arch, answer.best),
-        "fleet.toml": render_config(llm, answer.market, answer.best),
-        "engines.yaml": render_kubernetes(llm, commands, arch, answer.best),
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
