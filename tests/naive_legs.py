@@ -91,7 +91,8 @@ class NaiveLegs:
         if self.rules.opportunism == 2:
             return self.rules.opportunism_weight * instance.load(self.requests) < to.load(self.requests)
         alone = not (instance.joining or instance.waiting or instance.unknown)
-        return self.rules.opportunism == 1 and alone
+        idle = self.rules.opportunism == 1 and not instance.batch
+        return alone and (idle or self.rules.opportunism == 3)
 
     def release(self, request, now):
         """Free the memory that the request's cache was sent from."""

@@ -201,6 +201,14 @@ def test_a_request_stays_where_no_decode_instance_runs() -> None:
     assert outcome.finish_s[0] == run(trace, a_fleet(1)).finish_s[0]
 
 
+@pytest.mark.parametrize(("way", "kept"), [(Opportunism.IDLE, 1), (Opportunism.UNQUEUED, 2)])
+def test_an_instance_keeps_what_it_prefilled_if_it_runs_nothing_else(way: Opportunism, kept: int) -> None:
+    """The first stays, the second begins at the empty one; the third ends its prompt next to the first."""
+    long, pair = a_trace([0.0, 2.0, 4.0], PROMPT, 1000), a_pair(1, 1, TOKEN_S, max_batch=4)
+    found = run(long, pair, some_rules(opportunism=way), horizon_s=3600.0)
+    assert found.slot.tolist() == [0, 1, 2 - kept]
+
+
 def test_opportunistic_transfers_depend_on_load() -> None:
     """No request waits for a link; a busy instance sends new requests to an idle one."""
     idle = some_rules(opportunism=Opportunism.IDLE)

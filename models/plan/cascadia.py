@@ -171,12 +171,17 @@ def search_cascade(search: CascadeSearch, quality: float) -> CascadePlan:
     def score(point: int) -> float:
         return search.score(point, quality)
 
-    shares = search.offer.shares
-    proportional = np.abs(shares - 1 / np.arange(1, shares.shape[1] + 1)).sum(axis=1).argmin()
-    starts = (int(proportional), int(shares[:, -1].argmax()), int(shares[:, 1:].sum(axis=1).argmin()))
+    starts = start_points(search.offer)
     return search.plan(
         min((descend_to_best_point(search.offer, start, score) for start in starts), key=score)
     )
+
+
+def start_points(offer: QualityOffer) -> tuple[int, int, int]:
+    """Return where a search starts: the paper's point (3.3), all load on the last llm, all on the first."""
+    shares = offer.shares
+    proportional = np.abs(shares - 1 / np.arange(1, shares.shape[1] + 1)).sum(axis=1).argmin()
+    return int(proportional), int(shares[:, -1].argmax()), int(shares[:, 1:].sum(axis=1).argmin())
 
 
 def descend_to_best_point(offer: QualityOffer, here: int, score: Callable[[int], float]) -> int:

@@ -44,6 +44,7 @@ class Opportunism(IntEnum):
     OFF = 0
     IDLE = 1
     WEIGHTED = 2
+    UNQUEUED = 3
 
 
 class Scaling(IntEnum):

@@ -16,12 +16,15 @@ from fleetcast.assets.studies.rent_fleets import (
     team_pools,
 )
 from fleetcast.assets.studies.rent_query import TENSOR_PARALLEL, RentScenario, deployment_prices
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
 from fleetcast.models.plan import combo_lp, combos, melange, share_program
+from fleetcast.models.plan.combo_lp import build_combo_lp
 from fleetcast.models.plan.combos import Combo
 from fleetcast.models.plan.phase_costs import MeanRequest
-from fleetcast.models.plan.rental import EXACT_SOLVER, RentalPlan
+from fleetcast.models.plan.rental import EXACT_SOLVER, RentalOffer, RentalPlan
+from fleetcast.models.plan.solver import solve_model
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
@@ -42,6 +45,7 @@ SIGMA_IN, SIGMA_OUT = 0.6, 0.4  # of lognormal lengths; chosen here, as the pape
 REQUESTS, REPLAYED, ATTAINED = 20_000, 80_000, 0.90  # the paper names no share
 FACTORS = 1.02 ** np.arange(-8, 12)  # of the load, that a program plans for
 TAIL_S = 600.0
+TIE = 1e-6  # share of the price that decides between fleets of one ratio
 Found = dict[str, float]  # what a fleet met
 
 
@@ -155,12 +159,34 @@ def chosen(name: str, setting: RentScenario, options: RentOptions, caps: Mapping
         found = melange.solve_melange(offer, rates, rate)
     elif name == "shares":
         found = share_program.solve_shares(offer, rates, rate, options=EXACT_SOLVER)
+    elif name == "mce_lp, ratio":
+        found = most_efficient(offer, rates, rate)
     else:
         efficiency = np.array([[combo.tokens_per_usd(setting.load, rate) for combo, rate in own]])
         found = combo_lp.solve_combo_lp(name.partition(",")[0], offer, rates, rate, efficiency)
     counts = np.zeros(len(options), np.int64)
     counts[kept] = np.atleast_2d(found.counts).sum(axis=0)
     return found._replace(counts=counts)
+
+
+def most_efficient(offer: RentalOffer, rates: Floats, goodput: Floats) -> RentalPlan:
+    """MCE-LP as a ratio: the fleet that serves the rate at most goodput per USD; of equal ones the cheapest.
+
+    Dinkelbach: the least of USD less goodput / ratio is 0 where no fleet has a better ratio.
+    """
+    usd, counts = offer.usd_per_hour, np.zeros(goodput.shape, np.int64)
+    ratio, found = float((goodput / usd).max()), 0.0
+    while not np.isclose(ratio, found, rtol=1e-9):
+        ratio = found or ratio
+        weights = usd * (1 + TIE) - goodput / ratio
+        solved = solve_model(build_combo_lp(offer, rates, goodput, weights), EXACT_SOLVER)
+        counts[:] = 0
+        for key, count in solved.values["x"].items():
+            counts[key] = count
+        found = float((goodput * counts).sum() / (counts @ usd).sum())
+    served = goodput * counts
+    left = np.maximum(rates - served.sum(axis=1), 0.0)
+    return RentalPlan("mce_lp, ratio", counts, served, left, float((counts @ usd).sum()), 0.0, 0.0)
 
 
 def attaining(

@@ -86,6 +86,8 @@ TARGETS = {
     "quality_algorithm1_gap": Target(
         "", "J of Algorithm 1 above exhaustive, worst of six qualities", at_most=0.06
     ),
+    "quality_algorithm1_one_start_gap": Target("", "the same from the one start of section 3.3"),
+    "quality_algorithm1_one_start_misses": Target("", "the same: qualities of six where it misses the best"),
     "quality_replay_over_proxy": Target(
         "", "P95 of the plan that the replay chose over the min-max plan's, fresh traces, mean", at_most=0.95
     ),
@@ -333,14 +335,23 @@ def cascade_seconds() -> Figures:
     }
 
 
+def one_start_s(search: cascadia.CascadeSearch, required: float) -> float:
+    """J of Algorithm 1 from the paper's start alone."""
+    first, *_ = cascadia.start_points(search.offer)
+    point = cascadia.descend_to_best_point(search.offer, first, lambda p: search.score(p, required))
+    return search.score(point, required)
+
+
 def cascadia_claims() -> Figures:
     """Algorithm 1 against all points, its baselines, and the replay against its proxy."""
-    own, gaps, over, proxy = cascade(), [], [], []
+    own, gaps, one_start_gaps, over, proxy = cascade(), [], [], [], []
     against: dict[str, list[float]] = {"uniform_gpus": [], "uniform_parallelism": [], "cascade_serve": []}
     degrees = own.offer.gpus
     for required in CASCADE_QUALITIES:
         found, whole = cascadia.search_cascade(own.search, required), exhaustive(own.search, required)
-        gaps.append(own.search.score(found.point, required) / own.search.score(whole.point, required) - 1)
+        least_s = own.search.score(whole.point, required)
+        gaps.append(own.search.score(found.point, required) / least_s - 1)
+        one_start_gaps.append(one_start_s(own.search, required) / least_s - 1)
         safe = [
             p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= required
         ]
@@ -373,6 +384,8 @@ def cascadia_claims() -> Figures:
         )
     return {
         "quality_algorithm1_gap": max(gaps),
+        "quality_algorithm1_one_start_gap": max(one_start_gaps),
+        "quality_algorithm1_one_start_misses": float(sum(gap > 1e-9 for gap in one_start_gaps)),
         "quality_replay_over_proxy": float(np.mean(over)),
         "quality_proxy_low": min(proxy),
         "quality_proxy_high": max(proxy),

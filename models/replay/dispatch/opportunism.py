@@ -3,11 +3,12 @@
 Source: Cauchy 3.4.2. At arrival, if the prefill instance is busy and the least loaded decode instance is
 empty, the request begins at the decode instance. With its first token it stays at its prefill instance
 
-IDLE      if no other request is there to be prefilled, as in the paper's text
+IDLE      if it runs nothing else and nothing waits there, as in the paper's text (4.5: "any idle instance")
+UNQUEUED  if no other request is there to be prefilled, whatever it decodes: the other reading
 WEIGHTED  if opportunism_weight * tokens left here < tokens left at the least loaded decode instance
 
-The paper gives no threshold. With IDLE, long answers fill the prefill instances. The weight, at least 1, has
-to be found by replays.
+The paper gives no threshold. With UNQUEUED, long answers fill the prefill instances. The weight, at least 1,
+has to be found by replays.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -56,12 +57,10 @@ def should_keep_request(rules: Rules, state: State, slot: int, to: int) -> bool:
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.WEIGHTED:
         return rules.opportunism_weight * instance.load < state.instance[to].load
-    is_free = (
-        instance.joining == 0
-        and not has_waiting_request(state, slot)
-        and not has_unnoticed_request(state, slot)
-    )
-    return rules.opportunism == Opportunism.IDLE and is_free
+    if instance.joining > 0 or has_waiting_request(state, slot) or has_unnoticed_request(state, slot):
+        return False
+    is_idle = rules.opportunism == Opportunism.IDLE and instance.batch == 0
+    return is_idle or rules.opportunism == Opportunism.UNQUEUED
 
 
 @njit_call
