@@ -46,6 +46,10 @@ TARGETS = {
     ),
     "levels_study_infaas_over_llumnix": Target("x", "the same of INFaaS; the text: 3.13 at 10,000 requests"),
     "levels_study_infaas_over_round_robin": Target("x", "the same of INFaaS over round robin"),
+    "levels_study_infaas_over_llumnix_all": Target("x", "INFaaS over it where all waiting requests count"),
+    "levels_study_infaas_over_llumnix_all_roomy": Target("x", "the same with 118,784 tokens of KV cache"),
+    "levels_study_top_p99_s": Target("s", "the same setup: TTFT P99 of the highest of four levels"),
+    "levels_study_top_no_headroom_p99_s": Target("s", "the same without headroom"),
     "levels_study_moves_gain_s": Target(
         "s", "4 llama2-70b at load 1: TTFT P99 that guarded moves save on the shortest queue"
     ),
@@ -134,6 +138,13 @@ OF_PAPER = {
         LEVELS,
     ),
     "jsq_moves": (REPLAY_STACKS["jsq_moves"], LEVELS),
+    **{
+        f"llumnix, {name}": (
+            REPLAY_STACKS["llumnix"]._replace(levels={**REPLAY_STACKS["llumnix"].levels, **changes}),
+            LEVELS,
+        )
+        for name, changes in (("all who wait", {"demand": "all"}), ("no headroom", {"headroom_share": 0.0}))
+    },
 }
 
 
@@ -176,7 +187,13 @@ def x1() -> Figures:
         (seconds["kv"] == 2048) & (seconds["batching"] == "whole") & (seconds["requests"] == 10_000)
     ]
     p99 = first.set_index("case")["e2e_p99_s"]
+    of_case = frame[(frame["batching"] == "whole") & (frame["requests"] == 10_000)].groupby(["kv", "case"])
+    roomy, top = of_case["e2e_p99_s"].mean()[118_784], of_case["top_p99_s"].mean()[2048]
     return {
+        "levels_study_infaas_over_llumnix_all": p99["infaas"] / p99["llumnix, all who wait"],
+        "levels_study_infaas_over_llumnix_all_roomy": roomy["infaas"] / roomy["llumnix, all who wait"],
+        "levels_study_top_p99_s": top["llumnix"],
+        "levels_study_top_no_headroom_p99_s": top["llumnix, no headroom"],
         "levels_study_round_robin_over_llumnix": p99["round_robin"] / p99["llumnix"],
         "levels_study_infaas_over_llumnix": p99["infaas"] / p99["llumnix"],
         "levels_study_infaas_over_round_robin": p99["infaas"] / p99["round_robin"],
