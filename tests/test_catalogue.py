@@ -352,7 +352,11 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("instances_at_start", "20\nlink_gbit_per_s = 0.0", r"got 0\.0, needed a number above 0"),
         ("policies", '["statc"]', r"\[replay\] policies: unknown policy 'statc'. Did you mean 'static'"),
         ("policies", '["hpa", "static", "hpa"]', r"hpa is there twice"),
-        ("methods", '["arima"]', r"methods must have method and paper_method among them"),
+        (
+            "methods",
+            '["arima"]',
+            r"methods must have method and paper_method among them; it lacks method 'weighted'",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_before_work_begins(

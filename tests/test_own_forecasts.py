@@ -1,5 +1,6 @@
 """A forecast method of an installed package, as the page says: found by name, walked, checked."""
 
+import dataclasses
 import re
 import sys
 import tomllib
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.assets.studies.study import prepared_lake_name
 from fleetcast.models.forecast.backtest import BacktestClock, walk_forward
 from fleetcast.models.forecast.walk_predictions import (
     SLOW_CUTOFFS,
@@ -20,7 +23,7 @@ from fleetcast.models.world import own_forecasts
 from fleetcast.models.world.config import ForecastConfig
 from fleetcast.models.world.own_forecasts import FORECAST_GROUP, load_forecast
 from fleetcast.models.world.project_paths import ROOT
-from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning, build_dataclass
 
 PAGE = ROOT / "data" / "docs" / "how-to" / "plug-in-a-forecast.md"
 CLOCK = BacktestClock(72, 1, 3, 24)
@@ -64,7 +67,8 @@ def test_the_method_of_the_page_is_named_walked_and_calibrated(page: list[str]) 
     ("answer", "message"),
     [("demand[:, :1]", r"mine: got .* of the shape \(2, 1\), needed rates of the shape \(2, 3\)"),
      ("['many'] * 2", r"mine: got .* needed rates of the shape \(2, 3\): \(series, buckets ahead\)"),
-     ("demand.sort()", "read-only")],
+     ("demand.sort()", "mine raised ValueError .*read-only"),
+     ("1 / 0", r"mine raised ZeroDivisionError \(division by zero\) at .*:\d+\. Correct it\.$")],
 )  # fmt: skip
 def test_an_answer_that_is_no_forecast_is_one_line(
     page: list[str], monkeypatch: pytest.MonkeyPatch, answer: str, message: str
@@ -81,6 +85,29 @@ def test_rates_that_are_not_finite_are_replaced_and_named(monkeypatch: pytest.Mo
     mean, fallbacks = walk_forward(np.ones((2, 96)), "mine", CLOCK)
     assert mean == pytest.approx(1.0)
     assert set(fallbacks.ravel()) == {"last_value: the forecast diverged"}
+
+
+def test_a_broken_package_is_left_out_with_a_line_and_stops_no_other(page: list[str], tmp_path: Path) -> None:
+    points = tmp_path / "my_forecast-0.1.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text() + "typo = my_forecast:nothere\n")
+    with pytest.warns(
+        ConfigWarning, match=r"typo = my_forecast:nothere: .*Correct or uninstall it\. It is left"
+    ):
+        assert list(own_forecasts.installed_forecasts()) == ["mine"]
+
+
+def test_a_changed_method_has_forecasts_of_its_own(page: list[str], tmp_path: Path) -> None:
+    """What a board keeps of a day depends on the code of the installed method that the config names."""
+    settings = load_settings("office", tmp_path / "lake")
+    forecast = settings.config.forecast
+    named = settings.with_config(forecast=dataclasses.replace(forecast, methods=(*forecast.methods, "mine")))
+    own_forecasts.installed_forecasts()
+    before = [prepared_lake_name(one) for one in (settings, named)]
+    module = tmp_path / "my_forecast.py"
+    module.write_text(module.read_text() + "\n# changed\n")
+    after = [prepared_lake_name(one) for one in (settings, named)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
 
 
 @pytest.mark.parametrize(

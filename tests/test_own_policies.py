@@ -5,6 +5,7 @@ import sys
 from datetime import date
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from fleetcast.assets.studies.board_day import with_knobs
 from fleetcast.models.world import config, own_policies
 from fleetcast.models.world.own_policies import GROUP, FleetObservation, OwnPolicy, load_policy
 from fleetcast.models.world.project_paths import ROOT
-from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning
 
 DAY = date(2025, 7, 3)  # the last of the small config
 PAGE = ROOT / "data" / "docs" / "how-to" / "enter-the-board.md"
@@ -70,6 +71,16 @@ def test_the_policy_of_the_page_is_found_replayed_and_tuned(installed: Path, nig
     assert hours[0.5] > 1.05 * hours[2.0]
 
 
+def test_a_broken_package_stops_nothing_but_its_own_policy(installed: Path, night: RunSettings) -> None:
+    points = installed / "my_policy-0.1.dist-info" / "entry_points.txt"
+    points.write_text(points.read_text() + "\ntypo = my_policy:nothere\n")
+    with pytest.warns(
+        ConfigWarning, match=r"typo = my_policy:nothere: .*Correct or uninstall it\. It is left out"
+    ):
+        rules = load_settings(str(night.config.file), night.lake.root).config.rules
+    assert ("mine" in rules, "compact" in rules, "typo" in rules) == (True, True, False)
+
+
 def test_it_is_called_every_minutes_with_what_has_happened_so_far(
     night: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,11 +108,11 @@ def test_it_is_called_every_minutes_with_what_has_happened_so_far(
     assert seen[0].arriving_tokens_per_s.sum() == 0  # nothing has come yet
 
 
-@pytest.mark.parametrize("answer", [np.zeros(1), np.nan])
+@pytest.mark.parametrize("answer", [np.zeros(1), np.nan, ["a"], None])
 def test_an_answer_that_is_no_fleet_is_one_line(
-    night: RunSettings, monkeypatch: pytest.MonkeyPatch, answer: float | np.ndarray
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch, answer: Any
 ) -> None:
-    own = {"mine": OwnPolicy("wrong", lambda seen: np.broadcast_to(answer, np.shape(answer)))}
+    own = {"mine": OwnPolicy("wrong", lambda seen: answer)}
     monkeypatch.setattr(config, "installed_policies", lambda: own)
     monkeypatch.setattr("fleetcast.assets.replays.policy_inputs.installed_policies", lambda: own)
     settings = load_settings(str(night.config.file), night.lake.root)

@@ -1,6 +1,5 @@
 """The schedule of a policy of one's own: it decides during the replay, from the fleet at that time."""
 
-import traceback
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.replay.fleet.scaling_rules import due_tokens_per_s
 from fleetcast.models.replay.run import Schedule, Session
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
+from fleetcast.models.world.installed_objects import describe_own_error
 from fleetcast.models.world.mechanisms import STATES
 from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
 from fleetcast.models.world.plan_grid import Grid
@@ -33,10 +33,14 @@ def own_schedule(
 
     def decide(session: Session, now_s: float) -> Floats:
         seen = observe_fleet(session, now_s, grid, each)
-        wanted = np.asarray(policy.decide(seen), np.float64)
+        found = policy.decide(seen)
+        try:
+            wanted = np.asarray(found, np.float64)
+        except (TypeError, ValueError):
+            wanted = np.zeros(0)
         if wanted.shape != start.shape or not np.isfinite(wanted).all():
             raise ValueError(
-                f"{name} at {seen.now_s:.0f} s: got {wanted.shape} instances {wanted.ravel()[:5]}, needed a "
+                f"{name} at {seen.now_s:.0f} s: got {str(found)[:40]!r}, needed a "
                 f"finite number for each of the {start.size} pools. Change its function decide."
             )
         return np.clip(np.ceil(wanted), seen.least, seen.most)
@@ -51,10 +55,8 @@ def with_named_errors(name: str, policy: OwnPolicy) -> OwnPolicy:
         try:
             return policy.decide(seen)
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
             raise ValueError(
-                f"{name} at {seen.now_s:.0f} s: its function decide raised {type(error).__name__} "
-                f"({error}) at {last.filename}:{last.lineno}. Correct it."
+                f"{name} at {seen.now_s:.0f} s: its function decide {describe_own_error(error)}"
             ) from error
 
     return policy._replace(decide=decide)

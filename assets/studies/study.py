@@ -37,6 +37,8 @@ from fleetcast.assets.studies.experiment import (
 from fleetcast.assets.studies.study_files import StudyVariant, load_study, study_names
 from fleetcast.models.aliases import Ints
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
+from fleetcast.models.world.installed_objects import installed_sources
+from fleetcast.models.world.own_forecasts import FORECAST_GROUP
 from fleetcast.models.world.project_paths import CODE
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -127,6 +129,8 @@ def prepared_lake_name(settings: RunSettings) -> str:
     digest = hashlib.sha256(f"{demand_history.generated_trace_fingerprint(settings)} {parts!r}".encode())
     for path in sorted(path for pattern in FORECASTING for path in CODE.glob(pattern)):
         digest.update(path.read_bytes())
+    for name in sorted({config.forecast.method, *config.forecast.methods}):
+        digest.update(installed_sources(FORECAST_GROUP, name))
     for trace in landed_trace_names(settings):  # a trace that landed again counts as another one
         digest.update(repr(sorted(settings.lake.marks("requests", trace=trace).items())).encode())
     return digest.hexdigest()[:16]

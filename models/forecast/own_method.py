@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.forecast.forecast_method import Forecast, ForecastMethod, Past
+from fleetcast.models.world.installed_objects import describe_own_error
 from fleetcast.models.world.own_forecasts import OwnForecast
 
 
@@ -12,12 +13,15 @@ def lift_own_forecast(name: str, forecast: OwnForecast) -> ForecastMethod:
     """Lift a function (demand, horizon) -> rates to the interface of methods.
 
     The walk replaces rates that are not finite or diverge by the last value, and names that. ValueError where
-    the function returns no numbers of the shape (series, horizon).
+    the function raises, or returns no numbers of the shape (series, horizon).
     """
 
     def lifted(past: Past, state: Any = None) -> Forecast:
         needed = len(past.demand), past.horizon
-        found = forecast(past.demand, past.horizon)
+        try:
+            found = forecast(past.demand, past.horizon)
+        except Exception as error:
+            raise ValueError(f"forecast method {name} {describe_own_error(error)}") from error
         try:
             mean = np.asarray(found, dtype=np.float64)
         except (TypeError, ValueError):

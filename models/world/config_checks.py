@@ -137,14 +137,16 @@ def check_config_figures(config: RunConfig) -> None:
     lists = (forecast.methods, replay.policies)
     require_in_years(trace.first_day, trace.days, f"{config.file.name} [trace] first_day, days")
     twice = ", ".join(sorted({name for names in lists for name in names if names.count(name) > 1}))
+    named = {"method": forecast.method, "paper_method": forecast.paper_method}
+    unlisted = ", ".join(f"{key} {name!r}" for key, name in named.items() if name not in forecast.methods)
     rules = (
         (not (trace.office and trace.tiled), "[trace] has office or tiled, not both"),
         (all(fleet.deployments.values()) and bool(fleet.deployments), "[fleet.deployments] must have an llm"),
         (bool(replay.policies), "[replay] policies must have a policy"),
         (not twice, f"[forecast] methods, [replay] policies: {twice} is there twice"),
         (
-            {forecast.method, forecast.paper_method} <= set(forecast.methods),
-            "[forecast] methods must have method and paper_method among them",
+            not unlisted,
+            f"[forecast] methods must have method and paper_method among them; it lacks {unlisted}",
         ),
         (fleet.min_instances <= fleet.max_instances, "[fleet] needs min_instances <= max_instances"),
         (

@@ -1,10 +1,30 @@
 """Objects of installed packages, found by an entry point: policies and forecast methods."""
 
-from collections.abc import Container
-from importlib.metadata import EntryPoint
-from typing import Any
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Container
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError
+from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, ConfigWarning
+
+Loaded = TypeVar("Loaded")
+
+
+def load_group(group: str, load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
+    """Return the objects of a group's entry points by name.
+
+    One that cannot be used is left out with a warning: it must not stop what does not name it.
+    """
+    found = {}
+    for point in entry_points(group=group):
+        try:
+            found[point.name] = load(point)
+        except ConfigError as error:
+            warnings.warn(f"{error} It is left out.", ConfigWarning, stacklevel=2)
+    return found
 
 
 def load_installed(point: EntryPoint, shipped: Container[str], what: str) -> tuple[Any, str]:
@@ -20,4 +40,25 @@ def load_installed(point: EntryPoint, shipped: Container[str], what: str) -> tup
     try:
         return point.load(), place
     except Exception as error:  # whatever the package raises when it is imported
-        raise ConfigError(f"{place}: it cannot be imported ({error}). Install its package again.") from error
+        raise ConfigError(f"{place}: it cannot be imported ({error}). Correct or uninstall it.") from error
+
+
+def describe_own_error(error: Exception) -> str:
+    """Return what an installed function raised, and where, as the end of a sentence."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"raised {type(error).__name__} ({error}) at {last.filename}:{last.lineno}. Correct it."
+
+
+def installed_sources(group: str, name: str) -> bytes:
+    """Return what changes with the code of an installed object: its module's file, and those of its wheel.
+
+    Empty for a name that is not installed.
+    """
+    found = b""
+    for point in entry_points(group=group, name=name):
+        module = sys.modules.get(point.module)
+        if module is not None and getattr(module, "__file__", None):
+            found += Path(str(module.__file__)).read_bytes()
+        if point.dist is not None:
+            found += (point.dist.read_text("RECORD") or "").encode()
+    return found

@@ -8,12 +8,12 @@ A config may then name it as `[forecast] method`, and `fleetcast backtest` compa
 
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.world.installed_objects import load_installed
+from fleetcast.models.world.installed_objects import load_group, load_installed
 from fleetcast.models.world.option_names import ENSEMBLES, METHOD_NAMES
 from fleetcast.models.world.toml_dataclasses import ConfigError, KnownName, require_known
 
@@ -25,18 +25,15 @@ OwnForecast = Callable[[Floats, int], npt.ArrayLike]
 
 @cache
 def installed_forecasts() -> dict[str, OwnForecast]:
-    """Return the forecast methods of installed packages by name.
-
-    Raises
-    ------
-    ConfigError
-        A package's method cannot be imported, is no function, or has a taken or invalid name.
-    """
-    return {point.name: load_forecast(point) for point in entry_points(group=FORECAST_GROUP)}
+    """Return the forecast methods of installed packages by name; `load_forecast` refuses some, left out."""
+    return load_group(FORECAST_GROUP, load_forecast)
 
 
 def load_forecast(point: EntryPoint) -> OwnForecast:
-    """Return the forecast method of an entry point; ConfigError as in `installed_forecasts`."""
+    """Return the forecast method of an entry point.
+
+    ConfigError where it cannot be imported, is no function, or has a taken or invalid name.
+    """
     found, place = load_installed(point, (*METHOD_NAMES, *ENSEMBLES), "method")
     if not callable(found):
         raise ConfigError(f"{place}: got {type(found).__name__}, needed a function. Change the object.")

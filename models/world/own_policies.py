@@ -8,13 +8,13 @@
 
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats, Ints
-from fleetcast.models.world.installed_objects import load_installed
+from fleetcast.models.world.installed_objects import load_group, load_installed
 from fleetcast.models.world.policies import REPLAY_POLICIES, PolicySpec
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -64,18 +64,15 @@ class OwnPolicy(NamedTuple):
 
 @cache
 def installed_policies() -> dict[str, OwnPolicy]:
-    """Return the policies of installed packages by name.
-
-    Raises
-    ------
-    ConfigError
-        A package's policy cannot be imported, is no OwnPolicy, or has a taken or invalid name.
-    """
-    return {point.name: load_policy(point) for point in entry_points(group=GROUP)}
+    """Return the policies of installed packages by name; those that `load_policy` refuses are left out."""
+    return load_group(GROUP, load_policy)
 
 
 def load_policy(point: EntryPoint) -> OwnPolicy:
-    """Return the policy of an entry point; ConfigError as in `installed_policies`."""
+    """Return the policy of an entry point.
+
+    ConfigError where it cannot be imported, is no OwnPolicy, or has a taken or invalid name.
+    """
     found, place = load_installed(point, REPLAY_POLICIES, "policy")
     if not isinstance(found, OwnPolicy):
         raise ConfigError(f"{place}: got {type(found).__name__}, needed an OwnPolicy. Change the object.")
