@@ -96,7 +96,8 @@ def show_foresight(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     OUT.print(
         "over no forecast: cost above that of reflex, or of reflex_gaps for a policy with both mechanisms of "
         "compact. 95 %: its interval by Student's t on the differences of the days. clairvoyant has a "
-        "perfect forecast of each hour. compact has no forecast. In brackets: not ranked."
+        "perfect forecast of each hour. compact has no forecast. In brackets: not ranked; with such a rule "
+        "nothing is compared."
     )
 
 

@@ -7,6 +7,7 @@ so this holds for all but the solver; tests/test_plan.py solves a problem again.
 import gc
 import importlib
 import re
+import shutil
 import weakref
 from dataclasses import replace
 from datetime import date, timedelta
@@ -28,6 +29,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import measured_capacity, plans
 from fleetcast.assets.replays import compact_schedule, hold_times, replays
 from fleetcast.assets.studies import board_day, unseen_days
@@ -416,6 +418,24 @@ def test_a_scenario_that_cannot_tell_policies_apart_is_named() -> None:
     assert "1.40 times the clairvoyant" in constant
     rows = [{"policy": "static", "total_usd": 30.0, "floor_share": 0.1}, rows[1] | {"floor_share": 0.1}]
     assert scenario_limits(rows) == []
+
+
+def test_what_was_made_with_another_fleet_requests_or_rule_is_left_out(compared, tmp_path: Path) -> None:
+    """A board must not rank rows of two settings; a policy of its own changes no other's rows."""
+    settings, _ = compared
+    config = settings.config
+    changes = {
+        "fleet": (replace(config.fleet, min_instances=config.fleet.min_instances + 1), set(POLICIES)),
+        "trace": (replace(config.trace, seed=config.trace.seed + 1), set(POLICIES)),
+        "policies": ({"compact": CustomPolicy("compact", order="edf")}, {"compact"}),
+    }
+    for number, (key, (value, dropped)) in enumerate(changes.items()):
+        folder = tmp_path / str(number)
+        shutil.copytree(settings.lake.root, folder)
+        own = replace(settings, lake=Lake(folder)).with_config(**{key: value})
+        unseen_days.drop_other_periods(own, PERIOD, Progress())
+        left = {row["policy"] for row in own.lake.sql("select distinct policy from unseen_board").to_pylist()}
+        assert left == set(POLICIES) - dropped, key
 
 
 def test_policies_of_a_round_have_their_own_knobs(compared) -> None:

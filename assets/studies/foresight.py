@@ -25,7 +25,12 @@ from fleetcast.assets.pages.figure_style import (
 from fleetcast.assets.studies.board_day import with_policies
 from fleetcast.assets.studies.experiment import EVALUATED, Variant, scratch_lake, write_trials
 from fleetcast.assets.studies.study import prepare_lake
-from fleetcast.assets.studies.unseen_days import BoardPeriod, tune_and_score, with_crossed_policies
+from fleetcast.assets.studies.unseen_days import (
+    BoardPeriod,
+    hash_setting,
+    tune_and_score,
+    with_crossed_policies,
+)
 from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -98,7 +103,9 @@ def write_scores(
 
     `scores`: rows of SCORED_SQL. `boot_s`, `least`: boot time, and minimum of instances or None.
     """
-    of_period = f"{period.known[0]} to {period.unseen[-1]}, {period.trials} trials, "
+    of_period = (
+        f"{period.known[0]} to {period.unseen[-1]}, {period.trials} trials, {hash_setting(settings)}, "
+    )
     for file in settings.lake.files("trials", experiment=FORESIGHT, trace=settings.trace):
         is_of_period = any(f"day={day}" in file.parts for day in period.unseen)
         if not (is_of_period and file.stem.startswith(of_period)):

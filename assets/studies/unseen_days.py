@@ -9,6 +9,8 @@ closest is frozen; if that one misses on a known day, the policy has no rank. Da
 waits at midnight is the next day's work.
 """
 
+import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, NamedTuple
@@ -39,7 +41,7 @@ from fleetcast.assets.studies.experiment import (
 )
 from fleetcast.assets.studies.latency_error import is_open_loop
 from fleetcast.assets.studies.reference_cost import known_minutes_usd, longest_hold_s
-from fleetcast.assets.studies.study import prepare_lake
+from fleetcast.assets.studies.study import prepare_lake, prepared_lake_name
 from fleetcast.models.trials.reading_search import (
     ReadingTrial,
     best_trial,
@@ -48,8 +50,9 @@ from fleetcast.models.trials.reading_search import (
     next_trial,
 )
 from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.installed_objects import installed_sources
 from fleetcast.models.world.knobs import Reading, policy_readings
-from fleetcast.models.world.own_policies import installed_policies
+from fleetcast.models.world.own_policies import GROUP, installed_policies
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 EXPERIMENT = "unseen"
@@ -63,8 +66,8 @@ CROSSED_POLICIES = {
     for name in ("static", "reactive", "hpa", "reflex", "dynamo", "lt_ua", "corrected", "clairvoyant")
 }
 PERIODS_SQL = (
-    "select distinct variant, day, purpose, labels['trials'] as trials from trials "
-    "where experiment = $experiment and trace = $trace"
+    "select distinct variant, day, purpose, labels['trials'] as trials, labels['setting'] as setting "
+    "from trials where experiment = $experiment and trace = $trace"
 )
 UNSEEN_BOARD_SQL = (
     "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
@@ -217,7 +220,7 @@ def score_on_unseen_days(
                 settings, day, name, tuned.readings[reading], factor, found, EVALUATED, period.trials
             )
             write_trials(settings, EXPERIMENT, day, rows, name)
-    drop_other_periods(settings, period)
+    drop_other_periods(settings, period, progress)
 
 
 def reference_rows(
@@ -268,6 +271,7 @@ def trial_rows(
     rule = settings.config.rules[name]
     labels = {"reading": reading.name, "what": rule.what, "trials": str(trials)}
     labels["knows_the_day"] = str(rule.plan == "truth").lower()
+    labels["setting"] = hash_setting(settings, name)
     floor = {"metric": "floor_usd", "value": minimum_fleet_usd(settings)}
     variant = Variant(name, settings, day, name, {"factor": factor}, labels, purpose=purpose)
     return variant.rows([*figures, floor])
@@ -278,17 +282,33 @@ def minimum_fleet_usd(settings: RunSettings) -> float:
     return sum(minimum_usd_by_llm(settings).values())
 
 
-def drop_other_periods(settings: RunSettings, period: BoardPeriod) -> None:
-    """Delete the trials of other periods of the trace, so that all policies have the same days and trials."""
+def hash_setting(settings: RunSettings, policy: str = "") -> str:
+    """Return a digest of what the rows of a policy depend on; "": of what those of all policies do."""
+    config, rule = settings.config, settings.config.rules.get(policy)
+    replay = dataclasses.replace(config.replay, policies=())
+    parts = (config.fleet, replay, config.plan, config.quality, settings.catalogue, rule)
+    digest = hashlib.sha256(f"{prepared_lake_name(settings)} {parts!r}".encode())
+    digest.update(installed_sources(GROUP, policy))
+    return digest.hexdigest()[:16]
+
+
+def drop_other_periods(settings: RunSettings, period: BoardPeriod, progress: Progress) -> None:
+    """Delete the trials of other periods, requests, fleets and rules, so that the same is compared."""
     lake, scope = settings.lake, {"experiment": EXPERIMENT, "trace": settings.trace}
     purposes = {**dict.fromkeys(period.known, TUNED), **dict.fromkeys(period.unseen, EVALUATED)}
     expected = {(day, purpose, str(period.trials)) for day, purpose in purposes.items()}
+    rules = settings.config.rules
     for file in lake.files("trials", **scope):
         if not any(f"day={day}" in file.parts for day in purposes):
             lake.remove(file)
-    found = dict[str, set[tuple[date, str, str]]]()
+    found, others = dict[str, set[tuple[date, str, str]]](), set[str]()
     for row in lake.sql(PERIODS_SQL, **scope).to_pylist():
-        found.setdefault(row["variant"], set()).add((row["day"], row["purpose"], row["trials"]))
+        name = row["variant"]
+        found.setdefault(name, set()).add((row["day"], row["purpose"], row["trials"]))
+        if name not in rules or row["setting"] != hash_setting(settings, name):
+            others.add(name)
     for file in lake.files("trials", **scope):
-        if found[file.stem] != expected:
+        if found[file.stem] != expected or file.stem in others:
             lake.remove(file)
+    if others:
+        progress.say(f"left out, made with other requests, fleet or policy: {', '.join(sorted(others))}")

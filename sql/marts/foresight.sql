@@ -14,7 +14,7 @@
 -- worst_ratio = attainment over target of the worst tier of the worst day
 -- mean_ratio = attainment over target of the worst tier, mean of the days
 -- minimum_share = cost of the minimum of instances over total_usd of `against`
--- over_reflex_share = total_usd above that of `against`, at the same boot time and minimum
+-- over_reflex_share = total_usd above that of `against`, at the same boot time and minimum; null where that is not ranked
 -- low_over_reflex_share = lower end of its 95 % interval: Student's t on the differences of the days
 -- high_over_reflex_share = upper end of it
 with found as (
@@ -53,13 +53,20 @@ summed as (
         student_half_width(total_usd - reflex_usd)      as half_width_usd
     from paired
     group by trace, boot_s, min_instances, policy, against
+),
+
+ranked as (
+    select *, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked from summed
 )
 
 select
-    trace, day, boot_s, min_instances, policy, against, reading, factor, total_usd, days, days_on_target,
-    days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked, worst_ratio, mean_ratio,
-    floor_usd / (days * mean_reflex_usd) as minimum_share,
-    difference_usd / mean_reflex_usd as over_reflex_share,
-    (difference_usd - half_width_usd) / mean_reflex_usd as low_over_reflex_share,
-    (difference_usd + half_width_usd) / mean_reflex_usd as high_over_reflex_share
-from summed
+    own.trace, own.day, own.boot_s, own.min_instances, own.policy, own.against, own.reading, own.factor, own.total_usd,
+    own.days, own.days_on_target, own.is_ranked, own.worst_ratio, own.mean_ratio,
+    own.floor_usd / (own.days * own.mean_reflex_usd) as minimum_share,
+    if(base.is_ranked, own.difference_usd / own.mean_reflex_usd, null) as over_reflex_share,
+    if(base.is_ranked, (own.difference_usd - own.half_width_usd) / own.mean_reflex_usd, null) as low_over_reflex_share,
+    if(base.is_ranked, (own.difference_usd + own.half_width_usd) / own.mean_reflex_usd, null) as high_over_reflex_share
+from ranked as own
+left join ranked as base
+    on base.trace = own.trace and base.boot_s = own.boot_s
+    and base.min_instances is not distinct from own.min_instances and base.policy = own.against

@@ -1,9 +1,9 @@
 -- graded_days: cost and saving of a day's plan compared with the fleet that ran, and how often each of them was too small.
 -- grain: trace, day, policy
 -- reads: graded_decisions
--- units: *_gpu_hours GPU-hours and *_usd US dollars of the whole day, *_hours hours of endpoints
--- advised_short_hours = hours in which the plan had fewer instances than the true demand needed
--- ran_short_hours = hours in which fewer instances ran than the true demand needed
+-- units: *_gpu_hours GPU-hours and *_usd US dollars of the whole day, *_hours hours of workloads
+-- advised_short_hours = hours in which the plan had fewer instances than the true demand needed; an hour counts once for each workload
+-- ran_short_hours = hours in which fewer instances ran than the true demand needed; likewise
 select
     trace, day, policy,
     sum(ran_instances * gpus_per_instance) as ran_gpu_hours,
