@@ -68,6 +68,7 @@ def of_settings(settings: RunSettings, name: str) -> Figures:
     trials = settings.lake.sql("from planner_trials").to_pandas()
     board = planner_board.read_planner_board(settings, day).to_pandas().set_index("planner")
     print(board[["total_usd", "attained_ratio", "best_ratio", "noise_share", "failure_reason"]].to_string())
+    print(f"fleetcast: {board.loc['fleetcast', 'what']}")
     required = min(float(board["required_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
     trials["total_usd"] = trials["usd"] + trials["backlog_usd"]
     is_good = (trials["quality"] >= trials["required_quality"]) | trials["required_quality"].isna()
