@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,7 @@ def score_fields(score: FleetScore) -> dict[str, Any]:
         "usd_per_hour": score.usd_per_hour,
         "usd_per_million_tokens": score.usd_per_million_tokens,
         "attainment_share": dict(score.attained),
-        **score.seconds,
+        **{name: None if isnan(seconds) else seconds for name, seconds in score.seconds.items()},
     }
 
 
