@@ -148,6 +148,17 @@ def test_any_table_lands_as_its_canonical_form(rows, unit, suffix, rng):
         assert found == wanted
 
 
+def test_a_placeholder_among_times_moves_no_other_row(tmp_path: Path) -> None:
+    """A zero among a hundred rows is no clock; among three it is one, and no row lands in 2077."""
+    for rows, kept in ((101, 100), (3, 1)):
+        path = tmp_path / f"{rows}.csv"
+        times = [0, *(1_700_000_000 + n for n in range(rows - 1))]
+        path.write_text("timestamp,input_tokens,output_tokens\n" + "".join(f"{t},5,6\n" for t in times))
+        report, found = land(path, tmp_path / str(rows))
+        assert report.rows_kept == kept
+        assert {row["arrived_at"].year for row in found} == ({2023} if kept > 1 else {2024})
+
+
 def test_fields_in_fields_land_alike_from_parquet_and_json(tmp_path: Path) -> None:
     documents = [
         {"request_id": str(n), "timestamp": f"2025-03-01T00:00:{n:02}Z", "model": "llama3.1-8b",
@@ -176,6 +187,7 @@ def test_the_unit_of_numbers_since_1970_is_found_and_other_numbers_are_relative(
     assert read_times(values, None, None) == (PER_S[unit], False)
     assert read_times([str(value) for value in values], None, None) == (PER_S[unit], False)
     assert read_times([0, *values], None, None) == (1, True)
+    assert read_times([0, *values, *values[:1] * 99], None, None) == (PER_S[unit], False)
     assert read_times([gap + offset for gap in (0, *gaps)], "us", None) == (PER_S["us"], True)
     assert read_times([*values], None, "ms").per_s == PER_S["ms"]
 

@@ -29,6 +29,7 @@ UNIT_WORDS = {
     "nanos": "ns", "nanoseconds": "ns",
 }  # fmt: skip
 FIRST_EPOCH_S, LAST_EPOCH_S = 1_262_304_000, 4_102_444_800  # 2010 to 2099: a number of s since 1970
+OUTLIERS = 100  # one number in so many may be a placeholder, like 0
 TIMES_OF_FORMAT = re.compile(r'(instant|at_start)\((?:try_cast\()?"?([\w ]+?)"?[ )]')
 
 
@@ -178,13 +179,14 @@ def describe_missing(content: FileContent, columns: LogColumns, missing: Sequenc
 def read_times(values: Sequence[Any], unit: str | None, clock: str | None) -> TimeReading:
     """Find how times are read: as text, or as numbers of a unit, since 1970 or relative.
 
-    Numbers are since 1970 if the smallest of the first ones lies in 2010 to 2099, in one of the units.
-    Relative ones have the unit of `clock`, else of the column's name, else s.
+    Numbers are since 1970 if the smallest of the first ones, but for one in a hundred that may be wrong, lies
+    in 2010 to 2099, in one of the units. Relative ones have the unit of `clock`, else of the column's name,
+    else s.
     """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if not numbers or 2 * len(numbers) < len(values):
         return TimeReading(None)
-    least = min(numbers)
+    least = sorted(numbers)[len(numbers) // OUTLIERS]
     for name in (clock,) if clock in PER_S else PER_S:
         if FIRST_EPOCH_S <= least / PER_S[name] < LAST_EPOCH_S:
             return TimeReading(PER_S[name])

@@ -67,7 +67,8 @@ create or replace temp macro moment(value, name) as
     case
         when getvariable(name || '_per_s') is null
             then instant(value)
-        when abs(microseconds(value, getvariable(name || '_per_s'))) < 4.2e15
+        -- from the start at most 40 years: a larger number is a time since 1970, in a file whose first rows are none
+        when abs(microseconds(value, getvariable(name || '_per_s'))) < if(getvariable(name || '_is_relative'), 1.262304e15, 4.2e15)
             then if(
                 getvariable(name || '_is_relative'),
                 getvariable('start') + to_microseconds(microseconds(value, getvariable(name || '_per_s'))),
