@@ -242,6 +242,24 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
         )
 
 
+def test_what_was_made_with_another_fleet_requests_or_rule_is_left_out(compared, tmp_path: Path) -> None:
+    """A board must not rank rows of two settings; a policy of its own changes no other's rows."""
+    settings, _ = compared
+    config = settings.config
+    changes = {
+        "fleet": (replace(config.fleet, min_instances=config.fleet.min_instances + 1), set(POLICIES)),
+        "trace": (replace(config.trace, seed=config.trace.seed + 1), set(POLICIES)),
+        "policies": ({"compact": CustomPolicy("compact", order="edf")}, {"compact"}),
+    }
+    for number, (key, (value, dropped)) in enumerate(changes.items()):
+        folder = tmp_path / str(number)
+        shutil.copytree(settings.lake.root, folder)
+        own = replace(settings, lake=Lake(folder)).with_config(**{key: value})
+        unseen_days.drop_other_periods(own, PERIOD, Progress())
+        left = {row["policy"] for row in own.lake.sql("select distinct policy from unseen_board").to_pylist()}
+        assert left == set(POLICIES) - dropped, key
+
+
 def test_the_difference_to_the_cheapest_has_the_interval_of_its_days(compared) -> None:
     settings, board = compared
     days = settings.lake.sql("from unseen_days where purpose = 'judged'").to_pandas()
@@ -418,24 +436,6 @@ def test_a_scenario_that_cannot_tell_policies_apart_is_named() -> None:
     assert "1.40 times the clairvoyant" in constant
     rows = [{"policy": "static", "total_usd": 30.0, "floor_share": 0.1}, rows[1] | {"floor_share": 0.1}]
     assert scenario_limits(rows) == []
-
-
-def test_what_was_made_with_another_fleet_requests_or_rule_is_left_out(compared, tmp_path: Path) -> None:
-    """A board must not rank rows of two settings; a policy of its own changes no other's rows."""
-    settings, _ = compared
-    config = settings.config
-    changes = {
-        "fleet": (replace(config.fleet, min_instances=config.fleet.min_instances + 1), set(POLICIES)),
-        "trace": (replace(config.trace, seed=config.trace.seed + 1), set(POLICIES)),
-        "policies": ({"compact": CustomPolicy("compact", order="edf")}, {"compact"}),
-    }
-    for number, (key, (value, dropped)) in enumerate(changes.items()):
-        folder = tmp_path / str(number)
-        shutil.copytree(settings.lake.root, folder)
-        own = replace(settings, lake=Lake(folder)).with_config(**{key: value})
-        unseen_days.drop_other_periods(own, PERIOD, Progress())
-        left = {row["policy"] for row in own.lake.sql("select distinct policy from unseen_board").to_pylist()}
-        assert left == set(POLICIES) - dropped, key
 
 
 def test_policies_of_a_round_have_their_own_knobs(compared) -> None:
