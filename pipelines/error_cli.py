@@ -1,5 +1,6 @@
 """`fleetcast error`: how much errors in the latency profiles change the scoreboard."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import combinations
@@ -198,11 +199,13 @@ def describe_cost_error(settings: RunSettings, rows: Sequence[Row]) -> str:
     from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
     from fleetcast.models.latency.latency_errors import describe_profile_errors
 
-    return (
-        f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; from that alone "
-        f"the plan's cost may be "
-        f"{format_percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
+    share = usd_error_share(settings, rows)
+    effect = (
+        f"from that alone the plan's cost may be {format_percent(share, '.1f')} % off (nine of ten times)"
     )
+    if share * max((row.get("instances", math.inf) for row in rows), default=math.inf) < 1:
+        effect = "that adds no whole instance to any pool, so nothing to the plan's cost"
+    return f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; {effect}."
 
 
 def show_savings(settings: RunSettings, day: date, board: pa.Table) -> None:

@@ -537,6 +537,10 @@ def test_a_short_trace_has_the_instances_to_survive(tmp_path: Path, survive: str
         found = advise_trace(query, tmp_path / "out", Progress())
     assert {row["instances"] for row in found["tomorrow"]["hours"]} == {least}
     assert ("so that one may fail" in found["answer"][1]) is (least > 1)
+    with pytest.raises(
+        ConfigError, match=r"--survive region needs a trace of two days: .* Take --survive inst"
+    ):
+        advise_trace(AdviceRequest(file, current_fleet=TODAY, survive="region"), tmp_path / "r", Progress())
 
 
 def test_other_gpus_of_a_short_trace_save_what_their_own_advice_costs_less(tmp_path: Path) -> None:
@@ -813,7 +817,8 @@ def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) 
 
 
 def test_llms_without_profile_do_not_prevent_a_plan_for_others(tmp_path: Path) -> None:
-    names = np.where(np.arange(100_000) % 4 == 0, "gpt-9", "llama3.1-8b")
+    known = ["meta-llama/Meta-Llama-3.1-8B", "llama3.1-8b", "llama3.1-8b"]
+    names = np.resize(["gpt-9", *known], 100_000)
     whole = trace(tmp_path / "all.csv", 20, 20)
     count = len(pd.read_csv(whole))
     file = trace(tmp_path / "mixed.csv", 20, 20, Model=names[:count])
@@ -822,6 +827,9 @@ def test_llms_without_profile_do_not_prevent_a_plan_for_others(tmp_path: Path) -
         found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["trace"]["requests"] == (names[:count] != "gpt-9").sum()
     assert "no latency profile of gpt-9 (25 % of the requests)" in lines(found)["llm"]
+    assert "It serves no request of gpt-9 (25 % of all), of which there is no latency profile: " in " ".join(
+        found["answer"]
+    )
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
 
 

@@ -415,7 +415,9 @@ def test_a_model_is_a_name_wherever_an_llm_is_named(tmp_path: Path) -> None:
     assert (known[LLAMA], known[folder]) == (world.llms[LLAMA], world.llms[folder])
     (tmp_path / "trace.toml").write_text(f'llm_names = {{ "team" = "{LLAMA}" }}\nllm = "{folder}"\n')
     mapping = read_mapping(tmp_path / "trace.csv", "t", CATALOGUE)
-    assert (mapping.llm_names, mapping.shares["llm"]) == ({"team": LLAMA}, {folder: 1.0})
+    assert mapping.shares["llm"] == {folder: 1.0}
+    names = mapping.llm_names
+    assert (names["team"], names[LLAMA], names["Qwen/Qwen3-8B"]) == (LLAMA, "llama3.1-70b", "qwen3-8b")
 
 
 @pytest.mark.parametrize(

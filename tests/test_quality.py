@@ -145,14 +145,15 @@ def test_a_tier_is_inferred_only_where_none_is_given(lake, mapping, sources):
 
 
 def test_a_name_of_the_source_is_one_llm_and_is_reported(lake):
-    models = ["GPT-4", "ChatGPT", "llama2-70b"]
-    rows = [f"{n},,1,{models[n % 3]},5,5,10,API log" for n in range(300)]
+    models = ["GPT-4", "ChatGPT", "llama2-70b", "Qwen/Qwen3-32B"]
+    rows = [f"{n},,1,{models[n % 4]},5,5,10,API log" for n in range(400)]
     land(lake, BURST, rows, 'llm_names = { "GPT-4" = "bloom-176b" }')
     pairs = lake.sql("select distinct source_llm, llm from requests order by source_llm").to_pylist()
     llms = {pair["source_llm"]: pair["llm"] for pair in pairs}
-    assert (len(pairs), llms["GPT-4"], llms["llama2-70b"]) == (3, "bloom-176b", "llama2-70b")
+    assert (len(pairs), llms["GPT-4"], llms["llama2-70b"]) == (4, "bloom-176b", "llama2-70b")
+    assert llms["Qwen/Qwen3-32B"] == "qwen3-32b", "the llm of the catalogue with this name on Hugging Face"
     notes = {f["detail"]: f["rows"] for f in found(lake)["llm"]}
-    assert notes == {"GPT-4 is mapped to bloom-176b": 100, f"ChatGPT is mapped to {llms['ChatGPT']}": 100}
+    assert notes == {f"{name} is mapped to {llm}": 100 for name, llm in llms.items() if name != llm}
 
 
 def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake) -> None:

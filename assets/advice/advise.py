@@ -187,6 +187,11 @@ def compute_sections(
         raise ConfigError(
             "--engines needs a trace of two days: a shorter one is sized without a plan. Drop it."
         )
+    if last is None and request.survive == "region":
+        raise ConfigError(
+            "--survive region needs a trace of two days: a shorter one is sized in its own regions "
+            "alone. Take --survive instance."
+        )
     if last is not None:
         forecast_plan_day(settings, next_day, progress)
     if background_compile.is_compiling():

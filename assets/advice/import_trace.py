@@ -23,6 +23,7 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.experiment import share_tables
+from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.assets.traces.landing_folder import write_columns
 from fleetcast.assets.traces.prometheus_answers import is_metrics_folder
@@ -88,7 +89,9 @@ def import_trace_file(
             "Name a trace of requests."
         )
     if not report.rows_kept:
-        raise ConfigError(no_requests_message(file.name, report.rows_in, report.reasons))
+        unknown_label = next(iter(report.reasons), "").startswith(("unknown tier", "unknown region"))
+        remedy = bulk_remedy(report, file.parent) if unknown_label else None
+        raise ConfigError(remedy or no_requests_message(file.name, report.rows_in, report.reasons))
     mapped = frozenset(mapping) & {"region", "llm", "tier"}
     imported = impute_tiers_and_llms(
         lake, name, file.name, report.format, report.reasons, catalogue, as_llm, mapped

@@ -7,6 +7,7 @@ from pathlib import Path
 from fleetcast.assets.advice.imported_trace import DEFAULT_LLM, ImportedTrace
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.model_rows import names_by_model
 from fleetcast.models.world.toml_dataclasses import parse_toml
 
 REQUESTS_BY_LLM_QUERY = """
@@ -27,7 +28,7 @@ def impute_tiers_and_llms(
 ) -> ImportedTrace:
     """Impute tiers and llms of requests, and return the trace; requests without a profile are deleted."""
     known, rows = catalogue.llms, lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
-    llm_names = _mapped_llm_names(lake)
+    llm_names = names_by_model(known) | dict(_mapped_llm_names(lake))
     by_name = Counter[str]()
     for row in rows:
         if row["source_llm"] is not None:

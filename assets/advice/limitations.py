@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, DEFAULT_LLM, ImportedTrace, count_shares
-from fleetcast.assets.advice.phrases import EXAMPLE_LLM, MAX_NAMES_LISTED, join_few_names, share_as_percent
+from fleetcast.assets.advice.phrases import (
+    MAX_NAMES_LISTED,
+    join_few_names,
+    name_llm_to_assume,
+    share_as_percent,
+)
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
@@ -202,13 +207,14 @@ def _llm_limitations(imported: ImportedTrace, catalogue: Catalogue) -> Iterator[
     profiled = join_all_names(list(catalogue.llms))
     if imported.unprofiled:
         total = sum(imported.requests_by_source_llm.values()) or imported.requests
-        names = join_few_names([name for name, _ in count_shares(imported.unprofiled)])
+        unprofiled = [name for name, _ in count_shares(imported.unprofiled)]
+        names, example = join_few_names(unprofiled), name_llm_to_assume(unprofiled)
         share = sum(imported.unprofiled.values()) / max(total, sum(imported.unprofiled.values()))
         yield Limitation(
             "llm",
             f"There is no latency profile of {names} ({share_as_percent(share)} of the requests): no fleet "
             f"is planned for them. Profiled llms: {profiled}. To plan as if they were one of these: "
-            f"--assume-llm {EXAMPLE_LLM}.",
+            f"--assume-llm {example}.",
         )
     elif "llm" in imported.missing_keys:
         yield Limitation(

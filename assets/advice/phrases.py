@@ -7,6 +7,7 @@ from fleetcast.assets.advice.imported_trace import count_shares
 from fleetcast.assets.advice.promise import OUTSIDE_SHARE
 from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
+from fleetcast.models.world.model_rows import model_row
 
 EXAMPLE_LLM = "llama3.1-70b"  # example of an llm to assume
 MAX_NAMES_LISTED = 3  # longer lists of names are cut
@@ -35,14 +36,14 @@ def answer_sentences(numbers: Numbers) -> list[str]:
     if tomorrow is None and numbers["board"] is not None:
         return ["The next day could not be planned; the reason is below.", _saving_sentence(numbers)]
     if tomorrow is None:
-        names = join_few_names([name for name, _ in count_shares(numbers["trace"]["unprofiled_llms"])])
         trace = numbers["trace"]
+        names = [name for name, _ in count_shares(trace["unprofiled_llms"])]
         return [
-            f"No fleet can be planned: there is no latency profile of {names}.",
+            f"No fleet can be planned: there is no latency profile of {join_few_names(names)}.",
             f"The trace has {trace['requests']:,} requests in {trace['hours']:,.1f} hours, "
             f"{trace['requests_per_s']:,.2f} per second, with a mean of {trace['mean_input_tokens']:,.0f} "
             f"input tokens and {trace['mean_output_tokens']:,.0f} output tokens.",
-            f"To plan as if they were a profiled llm: --assume-llm {EXAMPLE_LLM}.",
+            f"To plan as if they were a profiled llm: --assume-llm {name_llm_to_assume(names)}.",
         ]
     promise, prices = numbers["promise"], numbers["prices"]
     if tomorrow["missed_hours"]:
@@ -53,9 +54,31 @@ def answer_sentences(numbers: Numbers) -> list[str]:
         found = [_fleet_sentence(tomorrow, promise, prices), _promise_sentence(promise)]
     else:
         found = [_no_fleet_sentence(promise), _closest_sentence(promise, tomorrow, prices)]
-    found += [_assumed_llm_sentence(numbers), reliability_sentence(numbers["reliability"])]
+    found += [
+        _left_out_sentence(numbers["trace"]),
+        _assumed_llm_sentence(numbers),
+        reliability_sentence(numbers["reliability"]),
+    ]
     found += [_saving_sentence(numbers), _rented_sentence(numbers), _certainty_sentence(numbers)]
     return [line for line in found if line]
+
+
+def name_llm_to_assume(unprofiled: Sequence[str]) -> str:
+    """Return an llm that requests may be planned as: the first of them that is published, else an example."""
+    return next((name for name in unprofiled if model_row(name)), EXAMPLE_LLM)
+
+
+def _left_out_sentence(trace: Numbers) -> str:
+    """Return which requests the fleet is not for; "" if it is for all."""
+    unprofiled = trace["unprofiled_llms"]
+    if not unprofiled:
+        return ""
+    names, left = [name for name, _ in count_shares(unprofiled)], sum(unprofiled.values())
+    share = share_as_percent(left / (left + trace["requests"]))
+    return (
+        f"It serves no request of {join_few_names(names)} ({share} of all), of which there is no latency "
+        f"profile: --assume-llm {name_llm_to_assume(names)} plans for them too."
+    )
 
 
 def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers | None) -> str:

@@ -13,7 +13,7 @@ from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
 from fleetcast.assets.traces.log_columns import PER_S
 from fleetcast.assets.traces.trace_formats import ReadingOptions
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
-from fleetcast.models.world.model_rows import model_row
+from fleetcast.models.world.model_rows import model_row, names_by_model
 from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
@@ -150,6 +150,7 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         values["tier"] = defaults["tier"]
     mapping: MappingFile = build_dataclass(MappingFile, values, where)
     trace = mapping.trace or default_trace
+    llm_names = names_by_model(catalogue.llms) | dict(mapping.llm_names)
     named = [*mapping.llm_names.values(), *(_names(mapping.llm) if "llm" in given else ())]
     catalogue = add_named_llms(catalogue, named, where)
     known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
@@ -168,7 +169,7 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         trace,
         start,
         shares,
-        mapping.llm_names,
+        llm_names,
         mapping.rate_scale,
         mapping.labels,
         mapping.label_names,

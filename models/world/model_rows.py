@@ -5,7 +5,7 @@ A row with `model` needs no sizes; those that it has must agree with the config.
 
 import functools
 import json
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 from fleetcast.models.world.catalogue_entries import Llm
@@ -67,6 +67,19 @@ def model_row(name: str) -> dict[str, str] | None:
         return None
     is_folder = paths[0].name == "config.json"
     return {"model": str(paths[0].parent.resolve()) if is_folder else name}
+
+
+def names_by_model(llms: Mapping[str, Llm]) -> dict[str, str]:
+    """Return the name in the catalogue of each published name of a `model`, and of those of the same sizes.
+
+    Of llms with one model, it is the one with most bits, and of these the first.
+    """
+    found = dict[str, str]()
+    for name, llm in sorted(llms.items(), key=lambda row: -row[1].weight_bits):
+        if llm.model is not None:
+            found.setdefault(llm.model, name)
+    same = {name: found[model] for name, model in same_models().items() if model in found}
+    return same | found
 
 
 def render_model_key(llm: str, arch: Llm, shipped: Container[str]) -> list[str]:
