@@ -4,11 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import a_problem
 
-from fleetcast.assets.replays.cauchy_autoscaler import make_co_lp_chooser
+from fleetcast.assets.replays.cauchy_autoscaler import limit_to_caps, make_co_lp_chooser
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import combo_lp
 from fleetcast.models.plan.cauchy_scaling import (
@@ -172,3 +172,19 @@ def test_release_never_exceeds_the_excess(small, large, excess) -> None:
     assert GOODPUT @ gone <= excess * (1 + 1e-9)
     rest = held - gone
     assert not ((rest > 0) & (excess - GOODPUT @ gone >= GOODPUT)).any()  # nothing more would fit
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000))
+def test_a_start_holds_what_the_regions_hold(seed: int) -> None:
+    """No more than wanted, nothing above a cap, all of it where it fits, and no room for one more."""
+    rng = np.random.default_rng(seed)
+    wanted = rng.integers(0, 6, (3, 2, 2)).astype(float)
+    uses, caps = rng.integers(0, 5, (3, 2, 2)), rng.integers(0, 40, (2, 2))
+    found = limit_to_caps(wanted, uses, caps)
+    held = np.einsum("ijn,ing->jg", found, uses)
+    assert (found <= wanted).all()
+    assert (held <= caps).all()
+    for i, j, n in np.argwhere(found < wanted):
+        assert (held[j] + uses[i, n] > caps[j]).any()
+    np.testing.assert_array_equal(limit_to_caps(wanted, uses, 1000 + caps), wanted)

@@ -1,7 +1,8 @@
 """Cauchy's autoscaler on a day (models/plan/cauchy_scaling.py): target options from the requests, by sample.
 
 Each llm in each region has its own autoscaler, which sees all GPUs of the region, because Cauchy scales one
-llm. Where several together want more GPUs than there are, the replay limits them.
+llm. Where several together want more GPUs than there are, the replay limits them, and the start is limited
+here: the first llms have theirs.
 """
 
 import math
@@ -45,7 +46,24 @@ def autoscaler_targets(settings: RunSettings, day: date, capacity: Floats, deman
             start = choose(demand[at] / tokens, np.zeros(goodput.size, np.int64))
             scaler = DEFAULT_CAUCHY_SETTINGS._replace(boot_s=float(problem.boot_cold_s[i, j].max()))
             table[:, i, j] = cauchy_targets(arrivals[at], goodput, choose, start, scaler)
+    table[0] = limit_to_caps(table[0], problem.uses, problem.cap_gpus)
     return table
+
+
+def limit_to_caps(options: Floats, uses: Ints, cap_gpus: Ints) -> Floats:
+    """Return as many of these options as the GPUs of each region hold, the first services first.
+
+    options : (services, regions, options) that are wanted, shape of the result
+    uses : (services, options, GPU types) GPUs of one option
+    cap_gpus : (regions, GPU types)
+    """
+    found, left = np.zeros_like(options), cap_gpus.astype(float)
+    for i, j, n in np.ndindex(*options.shape):
+        taken = uses[i, n] > 0
+        room = (left[j, taken] // uses[i, n, taken]).min() if taken.any() else options[i, j, n]
+        found[i, j, n] = min(options[i, j, n], room)
+        left[j] -= found[i, j, n] * uses[i, n]
+    return found
 
 
 def make_co_lp_chooser(problem: Problem, i: int, j: int, goodput: Floats) -> ComboChooser:
