@@ -111,7 +111,7 @@ def calibrate_command(
     """
     with cli_errors():
         from fleetcast.assets.studies.profile_toml import profile_as_toml
-        from fleetcast.models.latency.profile_order import compute_profile
+        from fleetcast.models.latency.profile_order import compute_profile, require_degree
         from fleetcast.models.trials.log_replay import MeasuredEngine
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.config_loading import load_config
@@ -123,6 +123,7 @@ def calibrate_command(
             require_checkout()
         catalogue = add_named_llms(load_catalogue(), [llm], "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
+        require_degree(catalogue, llm, gpu, tensor_parallel)
         limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
         if witnessed is not None:
             if files or check:

@@ -336,6 +336,10 @@ def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path)
     engine.write_text('{"tensor_parallel_size": 4}')
     done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
     assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in done.stderr
+    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--tensor-parallel", "3")])
+    assert done.exit_code == 2
+    assert "tensor_parallel must divide the" in done.stderr
+    assert done.stderr.count("\n") == 1, "before anything is fitted"
 
 
 def test_the_ranks_of_a_dense_llm_are_instances_that_share_the_log(

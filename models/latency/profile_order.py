@@ -109,13 +109,18 @@ def context_step_s(profile: LatencyProfile, batch: Ints) -> Floats:
     return step_s + profile.decode_per_kv_token_s * batch * FACTOR_CONTEXT
 
 
-def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
-    """Return the best profile that is not in latency.toml: the sources below it, in order."""
+def require_degree(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> None:
+    """Raise ConfigError for a tensor-parallel degree that does not divide the heads of an llm."""
     if (heads := catalogue.llms[llm].heads) % tensor_parallel:
         raise ConfigError(
             f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {heads} heads of {llm}. "
             "Choose another degree."
         )
+
+
+def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """Return the best profile that is not in latency.toml: the sources below it, in order."""
+    require_degree(catalogue, llm, gpu, tensor_parallel)
     arch, kernels = catalogue.llms[llm], catalogue.kernels.get(gpu)
     check_llm_config(arch, llm)
     is_vllm = arch.backend == VLLM  # the kernels and the roofline are those of vLLM
