@@ -12,7 +12,7 @@ import measurements
 import numpy as np
 import pandas as pd
 import wall_points
-from roofline_fit import fit_efficiency, take
+from roofline_fit import Closed, fit_efficiency, take
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.composed_profiles import compose_profile
@@ -84,7 +84,7 @@ def package_runs(loops: pd.DataFrame, stages: pd.DataFrame) -> pd.DataFrame:
     added_s = wall_points.added_step_s(loops, step_s)
     own = loops.assign(tpot_replayed_s=loops["tpot_replayed_s"] + added_s)
     own.update(replay_limited(loops, LIMITS_WITHOUT.__getitem__)[REPLAYED])
-    return with_errors(own, corrected_stages(stages, steps_s), "package")
+    return with_errors(own, corrected_stages(steps_s), "package")
 
 
 def backend_runs(loops: pd.DataFrame, backend: str) -> pd.DataFrame:
@@ -97,17 +97,9 @@ def backend_runs(loops: pd.DataFrame, backend: str) -> pd.DataFrame:
     return with_errors(own, None, backend)
 
 
-def corrected_stages(stages: pd.DataFrame, steps_s: Mapping[str, float] | pd.Series) -> pd.DataFrame:
+def corrected_stages(steps_s: Mapping[str, float] | pd.Series) -> pd.DataFrame:
     """Return the stages replayed with the correction of their llm, `steps_s` by llm; mixtures have none."""
-    played = {
-        step_s: wall_points.replay_stages(step_s)
-        for step_s in {steps_s.get(llm) for llm in stages["llm"]} - {None}
-    }
-    rows = [
-        played[steps_s[row.llm]].loc[row.Index] if row.llm in steps_s else stages.loc[row.Index]
-        for row in stages.itertuples()
-    ]
-    return pd.DataFrame(rows)
+    return wall_points.replay_stages(lambda llm: float(steps_s.get(llm, 0.0)))
 
 
 def composed_runs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -148,12 +140,18 @@ def _replay_estimate(
 def efficiency_without(llm: str) -> Efficiency:
     """Return the roofline's coefficients fitted without an llm; the shipped ones if it is not in the fit."""
     catalogue = load_catalogue()
-    rows, closed = measurements.silicon(catalogue)
+    rows, closed = _fitted_runs()
     is_other = (rows["llm"] != llm).to_numpy()
     if is_other.all():
         return catalogue.efficiency
     groups = (rows["llm"] + rows["gpu"])[is_other]
     return fit_efficiency(take(closed, is_other), groups.tolist(), f"all but {llm}")
+
+
+@cache
+def _fitted_runs() -> tuple[pd.DataFrame, Closed]:
+    """Return the runs to which the roofline is fitted, once for all llms that are left out."""
+    return measurements.silicon(load_catalogue())
 
 
 def with_errors(loops: pd.DataFrame, stages: pd.DataFrame | None, source: str) -> pd.DataFrame:

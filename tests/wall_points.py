@@ -370,16 +370,17 @@ def corrected(profile: LatencyProfile, is_dense: bool, step_doubling_s: float) -
 
 
 def replay_stages(
-    step_doubling_s: float = 0.0, profile_of: Callable[[Stage], LatencyProfile] = stage_profile
+    step_s_of: Callable[[str], float] = lambda _: 0.0,
+    profile_of: Callable[[Stage], LatencyProfile] = stage_profile,
 ) -> pd.DataFrame:
     """Return the stages with measured and replayed medians: columns as of silicon_runs, and *_replayed_s.
 
-    Without the stages of which `profile_of` has no profile.
+    `step_s_of`: step_doubling_s by llm. Without the stages of which `profile_of` has no profile.
     """
     rows = []
     for stage in stages():
         try:
-            profile = corrected(profile_of(stage), stage.is_dense, step_doubling_s)
+            profile = corrected(profile_of(stage), stage.is_dense, step_s_of(stage.llm))
         except ConfigError:
             continue
         played, tokens = play_stage(stage, profile), float(np.median(stage.output_tokens))
@@ -397,6 +398,7 @@ def replay_silicon(
 ) -> pd.DataFrame:
     """Return the closed loops that have a profile and fit, with replayed TTFT and TPOT, uncorrected."""
     profiles, found = dict[tuple, LatencyProfile | None](), list[tuple[float, float]]()
+    played = dict[tuple, tuple[float, float]]()  # some runs were measured more than once
     for run in runs.itertuples():
         key = (run.llm, run.precision, run.system, run.backend, run.tp, run.ep, run.ranks)
         if key not in profiles:
@@ -406,8 +408,10 @@ def replay_silicon(
                 profiles[key] = None
         profile = profiles[key]
         loop = ClosedLoop(run.clients, run.isl, run.osl)
-        room = kv_room_tokens(run.llm, run.precision, run.system, run.tp, run.ranks)
-        found.append((np.nan, np.nan) if profile is None else play_closed_loop(loop, profile, room))
+        if (key, loop) not in played:
+            room = kv_room_tokens(run.llm, run.precision, run.system, run.tp, run.ranks)
+            played[key, loop] = (np.nan, np.nan) if profile is None else play_closed_loop(loop, profile, room)
+        found.append(played[key, loop])
     ttft_s, tpot_replayed_s = np.array(found).T
     return runs.assign(ttft_replayed_s=ttft_s, tpot_replayed_s=tpot_replayed_s).dropna(
         subset=["tpot_replayed_s"]

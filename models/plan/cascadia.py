@@ -90,18 +90,19 @@ def replicas_by_shape(tables: LatencyByGpus, point: int, llm: int, gpus: int) ->
         return replicas
     shapes = np.flatnonzero(offer.llm == llm)
     carry = replica_capacity_per_s(offer, point, np.full(offer.shares.shape[1], latency_s))[shapes, None]
-    best, left = best_load_by_gpus(carry, offer.gpus[shapes], gpus)[:, 0], gpus
+    sizes, carried, left = offer.gpus[shapes].tolist(), carry[:, 0].tolist(), gpus
+    best = best_load_by_gpus(carry, offer.gpus[shapes], gpus)[:, 0].tolist()
     while left > 0:
         if best[left] == best[left - 1]:
             left -= 1
             continue
         reached = [
-            best[left - offer.gpus[s]] + carry[n, 0] if offer.gpus[s] <= left else -1.0
-            for n, s in enumerate(shapes)
+            best[left - size] + one if size <= left else -1.0
+            for size, one in zip(sizes, carried, strict=True)
         ]
-        chosen = shapes[int(np.argmax(reached))]
-        replicas[chosen] += 1
-        left -= int(offer.gpus[chosen])
+        chosen = reached.index(max(reached))
+        replicas[shapes[chosen]] += 1
+        left -= sizes[chosen]
     return replicas
 
 

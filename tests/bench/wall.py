@@ -185,5 +185,5 @@ def backends() -> Figures:
     return figures
 
 
-SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 1}, "backends": {"RUNS": 30}}
+SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 1}, "backends": {"RUNS": 12}}
 FUNCTIONS = (wall, ranks, backends)

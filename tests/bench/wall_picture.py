@@ -24,7 +24,7 @@ def replay_wall() -> pd.DataFrame:
     import wall_points
 
     catalogue, _ = wall_points.replay_setting()
-    stages = wall_points.replay_stages(catalogue.engine.step_doubling_s)
+    stages = wall_points.replay_stages(lambda _: catalogue.engine.step_doubling_s)
     loops = wall_points.replay_silicon(wall_points.silicon_runs("vllm"))
     step_s = loops["is_dense"].astype(float) * catalogue.engine.step_doubling_s
     added_s = wall_points.added_step_s(loops, step_s.to_numpy())
