@@ -28,7 +28,7 @@ def impute_tiers_and_llms(
 ) -> ImportedTrace:
     """Impute tiers and llms of requests, and return the trace; requests without a profile are deleted."""
     known, rows = catalogue.llms, lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
-    llm_names = names_by_model(known) | dict(_mapped_llm_names(lake))
+    llm_names = names_by_model(known) | _mapped_llm_names(lake)
     by_name = Counter[str]()
     for row in rows:
         if row["source_llm"] is not None:
@@ -68,7 +68,7 @@ def impute_tiers_and_llms(
     )  # fmt: skip
 
 
-def _mapped_llm_names(lake: Lake) -> Mapping[str, str]:
+def _mapped_llm_names(lake: Lake) -> dict[str, str]:
     """Return the llm names of the mapping file next to the landed file: catalogue name by source name."""
     for path in Path(str(lake.root.parent)).glob("landing/*.toml"):
         return dict(parse_toml(path.read_text(encoding="utf-8"), path).get("llm_names", {}))

@@ -8,7 +8,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.replay.fleet.scaling_rules import due_tokens_per_s
 from fleetcast.models.replay.run import Schedule, Session
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
-from fleetcast.models.world.installed_objects import describe_own_error
+from fleetcast.models.world.installed_objects import describe_own_error, to_numbers
 from fleetcast.models.world.mechanisms import STATES
 from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
 from fleetcast.models.world.plan_grid import Grid
@@ -34,10 +34,7 @@ def own_schedule(
     def decide(session: Session, now_s: float) -> Floats:
         seen = observe_fleet(session, now_s, grid, each)
         found = policy.decide(seen)
-        try:
-            wanted = np.asarray(found, np.float64)
-        except (TypeError, ValueError):
-            wanted = np.zeros(0)
+        wanted = to_numbers(found)
         if wanted.shape != start.shape or not np.isfinite(wanted).all():
             raise ValueError(
                 f"{name} at {seen.now_s:.0f} s: got {str(found)[:40]!r}, needed a "

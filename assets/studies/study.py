@@ -7,6 +7,7 @@ forecasts share it.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Sequence
 from datetime import date
@@ -127,13 +128,19 @@ def prepared_lake_name(settings: RunSettings) -> str:
     deferrable = [(name, tier.is_held) for name, tier in tiers.items()]
     parts = (settings.trace, config.trace.first_day, config.forecast, config.calendar, deferrable)
     digest = hashlib.sha256(f"{demand_history.generated_trace_fingerprint(settings)} {parts!r}".encode())
-    for path in sorted(path for pattern in FORECASTING for path in CODE.glob(pattern)):
-        digest.update(path.read_bytes())
+    digest.update(forecasting_code())
     for name in sorted({config.forecast.method, *config.forecast.methods}):
         digest.update(installed_sources(FORECAST_GROUP, name))
     for trace in landed_trace_names(settings):  # a trace that landed again counts as another one
         digest.update(repr(sorted(settings.lake.marks("requests", trace=trace).items())).encode())
     return digest.hexdigest()[:16]
+
+
+@functools.cache
+def forecasting_code() -> bytes:
+    """Return the text of fleetcast's forecasting files."""
+    paths = sorted(path for pattern in FORECASTING for path in CODE.glob(pattern))
+    return b"".join(path.read_bytes() for path in paths)
 
 
 def landed_trace_names(settings: RunSettings) -> list[str]:

@@ -297,16 +297,15 @@ def drop_other_periods(settings: RunSettings, period: BoardPeriod, progress: Pro
     lake, scope = settings.lake, {"experiment": EXPERIMENT, "trace": settings.trace}
     purposes = {**dict.fromkeys(period.known, TUNED), **dict.fromkeys(period.unseen, EVALUATED)}
     expected = {(day, purpose, str(period.trials)) for day, purpose in purposes.items()}
-    rules = settings.config.rules
     for file in lake.files("trials", **scope):
         if not any(f"day={day}" in file.parts for day in purposes):
             lake.remove(file)
     found, others = dict[str, set[tuple[date, str, str]]](), set[str]()
+    now = {name: hash_setting(settings, name) for name in settings.config.rules}
     for row in lake.sql(PERIODS_SQL, **scope).to_pylist():
-        name = row["variant"]
-        found.setdefault(name, set()).add((row["day"], row["purpose"], row["trials"]))
-        if name not in rules or row["setting"] != hash_setting(settings, name):
-            others.add(name)
+        found.setdefault(row["variant"], set()).add((row["day"], row["purpose"], row["trials"]))
+        if row["setting"] != now.get(row["variant"], ""):
+            others.add(row["variant"])
     for file in lake.files("trials", **scope):
         if found[file.stem] != expected or file.stem in others:
             lake.remove(file)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.forecast.forecast_method import Forecast, ForecastMethod, Past
-from fleetcast.models.world.installed_objects import describe_own_error
+from fleetcast.models.world.installed_objects import describe_own_error, to_numbers
 from fleetcast.models.world.own_forecasts import OwnForecast
 
 
@@ -22,10 +22,7 @@ def lift_own_forecast(name: str, forecast: OwnForecast) -> ForecastMethod:
             found = forecast(past.demand, past.horizon)
         except Exception as error:
             raise ValueError(f"forecast method {name} {describe_own_error(error)}") from error
-        try:
-            mean = np.asarray(found, dtype=np.float64)
-        except (TypeError, ValueError):
-            mean = np.zeros(0)
+        mean = to_numbers(found)
         if mean.shape != needed:
             raise ValueError(
                 f"forecast method {name}: got {str(found)[:40]!r} of the shape {np.shape(mean)}, needed "

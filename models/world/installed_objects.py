@@ -8,6 +8,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, ConfigWarning
 
 Loaded = TypeVar("Loaded")
@@ -41,6 +44,14 @@ def load_installed(point: EntryPoint, shipped: Container[str], what: str) -> tup
         return point.load(), place
     except Exception as error:  # whatever the package raises when it is imported
         raise ConfigError(f"{place}: it cannot be imported ({error}). Correct or uninstall it.") from error
+
+
+def to_numbers(found: Any) -> Floats:
+    """Return what an installed function returned as an array of its shape; shape (0,) if it is no numbers."""
+    try:
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.zeros(0)
 
 
 def describe_own_error(error: Exception) -> str:
