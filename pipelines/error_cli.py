@@ -1,6 +1,5 @@
 """`fleetcast error`: how much errors in the latency profiles change the scoreboard."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import combinations
@@ -196,14 +195,16 @@ def describe_pairs(of_day: Sequence[Row], name: str) -> str:
 
 def describe_cost_error(settings: RunSettings, rows: Sequence[Row]) -> str:
     """Say how far latency errors alone may move the cost of a plan; `rows` of the plan have llm and usd."""
+    from fleetcast.assets.advice.next_day_plan import whole_instance_error_share
     from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
     from fleetcast.models.latency.latency_errors import describe_profile_errors
 
-    share = usd_error_share(settings, rows)
+    has_counts = all("instances" in row for row in rows)
+    share = (whole_instance_error_share if has_counts else usd_error_share)(settings, rows)
     effect = (
         f"from that alone the plan's cost may be {format_percent(share, '.1f')} % off (nine of ten times)"
     )
-    if share * max((row.get("instances", math.inf) for row in rows), default=math.inf) < 1:
+    if share is None:
         effect = "that adds no whole instance to any pool, so nothing to the plan's cost"
     return f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; {effect}."
 

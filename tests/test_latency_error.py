@@ -343,6 +343,17 @@ def test_the_error_of_a_plan_weighs_its_llms_by_cost(replayed) -> None:
         share({"gpt-oss-20b": 1.0})
 
 
+def test_an_error_that_adds_no_whole_instance_moves_no_cost_of_a_plan(replayed) -> None:
+    plan = [{"llm": "llama3.1-8b", "usd": 10.0}]
+    of_counts = {
+        count: error_cli.describe_cost_error(replayed, [row | {"instances": count} for row in plan])
+        for count in (1, 1000)
+    }
+    assert "that adds no whole instance to any pool, so nothing to the plan's cost." in of_counts[1]
+    assert of_counts[1000] == error_cli.describe_cost_error(replayed, plan)
+    assert "% off (nine of ten times)." in of_counts[1000]
+
+
 def test_savings_state_the_part_due_to_latency_error(replayed, capsys) -> None:
     spent = replayed.lake.sql("reads/planned_usd.sql", trace=replayed.trace, day=DAY).to_pylist()
     error = latency_error.usd_error_share(replayed, spent)

@@ -262,6 +262,25 @@ def test_an_empty_answer_names_no_other_kind_of_plan(lake, query, given, sentenc
     assert list(explain_empty_result(lake, query, {**WHERE, **given})) == sentences
 
 
+@pytest.mark.parametrize(("attained", "known"), [(1.0, 1.0), (0.9, 1.0), (1.0, 0.9)])
+def test_nothing_is_compared_with_a_rule_that_missed_its_targets(
+    tmp_path: Path, attained: float, known: float
+) -> None:
+    """reflex costs 100 and corrected 80 USD: 20 % less, if reflex attained on unseen and known days."""
+    own, base = ({"attained_ratio": a, "known_ratio": k} for a, k in ((1.0, 1.0), (attained, known)))
+    lake = Lake(tmp_path)
+    rows = [
+        ({"variant": name, "policy": name, "knobs": {"boot_s": 60.0, "factor": 1.0},
+          "labels": {"reading": "own", "against": "reflex"}}, figures | {"total_usd": usd, "floor_usd": 1.0})
+        for name, figures, usd in (("reflex", base, 100.0), ("corrected", own, 80.0))
+    ]  # fmt: skip
+    lake.write("trials", trial_rows(rows), experiment="foresight", trace="t", day="2025-07-15")
+    [found] = lake.sql("from foresight where policy = 'corrected'").to_pylist()
+    assert found["is_ranked"]
+    is_base_ranked = (attained, known) == (1.0, 1.0)
+    assert found["over_reflex_share"] == (pytest.approx(-0.2) if is_base_ranked else None)
+
+
 def test_needed_gpus_come_from_the_clairvoyant_plan(lake):
     rows = lake.sql("select * from fleet_by_hour where policy = 'reactive' order by hour_start").to_pandas()
     assert rows["needed_gpus"].iloc[0] == 8 * 30 / 20

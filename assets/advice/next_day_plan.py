@@ -10,7 +10,7 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
 from fleetcast.assets.studies.latency_error import usd_error_share
-from fleetcast.models.aliases import Numbers
+from fleetcast.models.aliases import Numbers, Row
 
 INTAKE_ROLES = ("whole", "prefill")  # roles that take new requests
 
@@ -55,7 +55,7 @@ def _plan_totals(
     }
 
 
-def whole_instance_error_share(settings: RunSettings, rows: Sequence[Numbers]) -> float | None:
+def whole_instance_error_share(settings: RunSettings, rows: Sequence[Row]) -> float | None:
     """Return `usd_error_share`; None where it moves no pool by a whole instance, as there are no others."""
     share = usd_error_share(settings, rows)
     return share if share * max((row["instances"] for row in rows), default=0) >= 1 else None
