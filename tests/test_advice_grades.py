@@ -265,19 +265,41 @@ def test_without_spare_a_pool_has_what_its_load_needs(page: RunSettings) -> None
 
 
 @example_settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=4, max_size=4))
-def test_with_region_spare_any_region_may_be_lost(counts: list[int]) -> None:
-    """One llm is in three regions and keeps its instances without any of them, one is in one region."""
+@given(
+    st.lists(st.integers(0, 9), min_size=4, max_size=4),
+    st.lists(st.integers(0, 80), min_size=4, max_size=4),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_with_region_spare_any_region_may_be_lost(
+    counts: list[int], eighths: list[int], headroom: float
+) -> None:
+    """One llm is in three regions and serves its load without any of them, one is in one region.
+
+    A pool holds no instance more than that takes, or than was planned.
+    """
     places = [("a", "east"), ("b", "east"), ("a", "west"), ("a", "north")]
-    pools = [SimpleNamespace(kind=SimpleNamespace(llm=llm), region=region) for llm, region in places]
-    stub: Any = SimpleNamespace(grid=SimpleNamespace(pools=pools))
-    plan = MidnightPlan(DAYS[0], np.array([counts], float), np.zeros(0), np.zeros(0))
-    [spare] = rule_replays.with_region_spare(stub, plan).instances
-    total = counts[0] + counts[2] + counts[3]
-    of_a = spare[[0, 2, 3]]
-    assert spare[1] == counts[1]
-    assert all(of_a.sum() - lost >= total for lost in of_a)
-    assert of_a.tolist() == [max(count, -(-total // 2)) for count in (counts[0], counts[2], counts[3])]
+    pools = [
+        SimpleNamespace(kind=SimpleNamespace(llm=llm), role="whole", region=region) for llm, region in places
+    ]
+    regions = ["east", "west", "north"]
+    grid = SimpleNamespace(pools=pools, instance_capacity=lambda _: np.full(4, 8.0))
+    stub: Any = SimpleNamespace(grid=grid, catalogue=SimpleNamespace(llms=["a", "b"], regions=regions))
+    demand = np.zeros((1, 2, 3))
+    for (llm, region), load in zip(places, eighths, strict=True):
+        demand[0, "ab".index(llm), regions.index(region)] = load
+    plan = MidnightPlan(DAYS[0], np.array([counts], float), demand, np.zeros(0))
+    sized = SizedRule("day_ahead", headroom)
+    spared = rule_replays.with_region_spare(stub, plan)
+    [held] = rule_replays.rule_targets(spared, sized, np.zeros(4), np.full(4, 99.0))
+    [planned] = rule_replays.rule_targets(plan, sized, np.zeros(4), np.full(4, 99.0))
+    filled = np.minimum(np.array(eighths) / 8, counts)[[0, 2, 3]].sum() * (1 + headroom)
+    assert held[1] == planned[1]
+    assert held.tolist()[2] == max(planned[2], np.ceil(filled / 2))
+    of_a = held[[0, 2, 3]]
+    assert all(of_a.sum() - lost >= filled for lost in of_a)
+    assert all(
+        have in (before, np.ceil(filled / 2)) for have, before in zip(of_a, planned[[0, 2, 3]], strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,6 +316,25 @@ def test_a_fleet_has_the_instances_to_survive(
     )
     rows = settings.grid.pools
     assert (len(rows), {row.min_instances for row in rows}) == (regions, {least})
+
+
+def test_the_spare_of_a_region_does_not_hide_missing_headroom(file: Path, tmp_path: Path) -> None:
+    """A day in three minutes: one instance of a region misses, two would do, as its spare is two."""
+    imported = import_trace.import_trace_file(file, tmp_path / "page", CATALOGUE, None, Progress())
+    deployments = {"llama3.1-8b": advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)}
+    settings = advice_config.write_advice_config(
+        imported, deployments, CATALOGUE, "region", tmp_path / "a.toml"
+    )
+    recorded = recorded_draw(settings, DAYS[0])
+    draw = recorded._replace(trace=recorded.trace._replace(arrival_s=recorded.trace.arrival_s / 500))
+    plan = midnight_plan(settings, DAYS[0])
+    full = plan._replace(instances=np.ones_like(plan.instances), demand=plan.demand * 1e6)
+    spared, found = promise_sections.search_region_promise(PromiseSearch(settings, [], full, [draw]))
+    assert found.is_kept
+    assert found.advised.sized.headroom_share > 0
+    targets = rule_replays.sized_targets(settings, spared.plan, found.advised.sized)
+    assert targets.tolist() == [[3.0, 3.0]] * 24  # two instances of load, and its headroom, in either region
+    assert found.advised.future[0].usd == pytest.approx(6 * 24 * 3.5, rel=0.02)
 
 
 def test_a_reliability_diagram_has_a_point_where_promise_and_outcome_meet() -> None:

@@ -303,6 +303,6 @@ def test_advise_writes_engines_of_answers_into_its_config(tmp_path: Path) -> Non
     imported.tiers = ("iw_fast", "iw_normal")  # levels are tested on one pool
     assert not advice_pipeline.run_level_trials(settings, at.date(), imported, Progress())
     plan = rule_replays.MidnightPlan(
-        at.date(), np.full((24, 4), 2.0), np.zeros((24, 1, 3)), np.ones(settings.grid.shape)
+        at.date(), np.full((24, 4), 2.0), np.full((24, 1, 3), 1e-12), np.ones(settings.grid.shape)
     )
     assert rule_replays.without_spare(settings, plan).instances.tolist() == [[1.0, 0.0, 0.0, 0.0]] * 24

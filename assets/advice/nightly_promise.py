@@ -11,8 +11,8 @@ import pyarrow as pa
 from fleetcast.assets.advice import advised_days, tomorrow_draws
 from fleetcast.assets.advice.phrases import INTERVAL_SHARE, promise_line
 from fleetcast.assets.advice.promise import Promise, PromiseSearch
-from fleetcast.assets.advice.promise_sections import promise_section, read_plan
-from fleetcast.assets.advice.rule_replays import SizedRule
+from fleetcast.assets.advice.promise_sections import promise_section
+from fleetcast.assets.advice.rule_replays import SizedRule, read_midnight_plan
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import DAY_AHEAD_POLICY
@@ -41,7 +41,7 @@ def promise_next_day(settings: RunSettings, day: date, progress: Progress) -> pa
     before = [one for one in lake.days("demand", settings.trace) if one < day]
     with progress.bar(f"promise for {day}", 0):
         draws = tomorrow_draws.sample_tomorrow(settings, day, before, least_draws=LEAST_VERSIONS)
-        search = PromiseSearch(settings, [], read_plan(settings, day, SURVIVES), draws)
+        search = PromiseSearch(settings, [], read_midnight_plan(settings, day), draws)
         sized = SizedRule(DAY_AHEAD_POLICY)
         found = Promise(search.evidence(sized), search.is_promise(sized), {})
     advised_days.keep_promise(settings, search, promise_section(settings, search, found, SURVIVES))

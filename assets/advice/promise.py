@@ -6,7 +6,7 @@ so. The cheapest rule on the past days is advised; of rules that cost nearly the
 keeps its promise, nothing is advised, and the size that attains the targets on most versions is shown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,11 @@ class PromiseSearch:
         search = PromiseSearch(self.settings, self.past, self.plan, draws)
         search._past = self._past
         return search
+
+    def with_plans(self, change: Callable[[MidnightPlan], MidnightPlan]) -> "PromiseSearch":
+        """Return a search with changed plans, on the same days and versions."""
+        past = [day._replace(plan=change(day.plan)) for day in self.past]
+        return PromiseSearch(self.settings, past, change(self.plan), self.draws)
 
     def past_days(self, sized: SizedRule) -> list[DayFigures]:
         """Return the figures of each past day."""

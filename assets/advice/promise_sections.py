@@ -33,12 +33,6 @@ GRADED_DRAWS = 20  # versions of a past day, to grade the intervals
 SURVIVAL_DRAWS = 8
 
 
-def read_plan(settings: RunSettings, day: date, survive: str) -> MidnightPlan:
-    """Read the plan of a day's midnight, with what it needs to survive the loss of a region."""
-    plan = rule_replays.read_midnight_plan(settings, day)
-    return rule_replays.with_region_spare(settings, plan) if survive == "region" else plan
-
-
 def search_promise(
     settings: RunSettings,
     days: Sequence[date],
@@ -52,15 +46,28 @@ def search_promise(
     `days`: days before it that were planned at their midnight; `whole`: all days to resample, oldest first.
     """
     past = [
-        PastDay(read_plan(settings, one, survive), tomorrow_draws.recorded_draw(settings, one))
+        PastDay(rule_replays.read_midnight_plan(settings, one), tomorrow_draws.recorded_draw(settings, one))
         for one in days
     ]
     draws = tomorrow_draws.sample_tomorrow(settings, day, whole)
-    search = PromiseSearch(settings, past, read_plan(settings, day, survive), draws)
+    search = PromiseSearch(settings, past, rule_replays.read_midnight_plan(settings, day), draws)
     with progress.bar(f"promise for {day}", 0):
-        rules = PLANNED_RULES if survive == "region" else rule_replays.ADVISED_RULES
-        found = choose_rule(search, minimum_fleet_usd(settings), rules)
-    return search, found
+        if survive == "region":
+            return search_region_promise(search)
+        return search, choose_rule(search, minimum_fleet_usd(settings))
+
+
+def search_region_promise(search: PromiseSearch) -> tuple[PromiseSearch, Promise]:
+    """Size and choose a rule, then hold its size without any one region; return the search with that spare.
+
+    The rule is sized without the spare: while no region is lost, the spare would hide that headroom is
+    missing.
+    """
+    settings = search.settings
+    found = choose_rule(search, minimum_fleet_usd(settings), PLANNED_RULES)
+    spared = search.with_plans(lambda plan: rule_replays.with_region_spare(settings, plan))
+    sized = {rule: spared.evidence(evidence.sized) for rule, evidence in found.sized.items()}
+    return spared, Promise(spared.evidence(found.advised.sized), found.is_kept, sized)
 
 
 def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise, survive: str) -> Numbers:
@@ -104,11 +111,15 @@ def profile_errors_usd(profiled: PromiseSearch, advised: SizedRule) -> float:
     """Return the part of tomorrow's cost that only the errors of the latency profiles require, USD.
 
     It is the mean cost of the advised size less that of the least headroom with which its rule keeps the same
-    promise on `profiled`: versions whose engines are as fast as their profiles.
+    promise on `profiled`: versions whose engines are as fast as their profiles. Both are sized without the
+    spare of a lost region, and cost with it.
     """
+    sizing = profiled
+    if profiled.plan.if_lost is not None:
+        sizing = profiled.with_plans(lambda plan: plan._replace(if_lost=None))
     with_errors, without = (
         np.mean([figures.usd for figures in profiled.future_days(sized)])
-        for sized in (advised, profiled.least_size(advised))
+        for sized in (advised, sizing.least_size(advised))
     )
     return float(with_errors - without)
 

@@ -46,6 +46,9 @@ class MidnightPlan(NamedTuple):
     demand: Floats  # (24, llms, regions) tokens/s
     capacity: Floats  # (services, regions, options) tokens/s
     least: Floats | None = None  # (pools,) fewest instances; None: those of the config
+    if_lost: Floats | None = (
+        None  # (24, pools) instances if any one region is lost, not rounded; None: not held
+    )
     is_sized: bool = False  # whether `instances` are those of a sized rule, with its headroom
 
 
@@ -101,28 +104,43 @@ def read_midnight_plan(
 
 
 def with_region_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan:
-    """Return a plan in which the other regions of an llm hold all its instances when one region is lost."""
-    pools, spare = settings.grid.pools, plan.instances.copy()
-    for llm in {row.kind.llm for row in pools}:
-        own = np.array([row.kind.llm == llm for row in pools])
-        regions = len({row.region for row in pools if row.kind.llm == llm})
-        if regions > 1:
-            needed = np.ceil(plan.instances[:, own].sum(axis=1, keepdims=True) / (regions - 1))
-            spare[:, own] = np.maximum(plan.instances[:, own], needed)
-    return plan._replace(instances=spare)
+    """Return a plan that also holds what the other regions of an llm need if any one region is lost."""
+    pools, used = settings.grid.pools, instances_of_load(settings, plan)
+    needed = np.zeros_like(used)
+    for served in {(row.kind.llm, row.role) for row in pools}:
+        own = np.array([(row.kind.llm, row.role) == served for row in pools])
+        others = len({row.region for row, is_own in zip(pools, own, strict=True) if is_own}) - 1
+        if others:
+            needed[:, own] = used[:, own].sum(axis=1, keepdims=True) / others
+    return plan._replace(if_lost=needed)
 
 
 def without_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan:
-    """Return a plan with the instances that its load needs, at least one in each pool that has a minimum."""
+    """Return a plan with the instances that its load needs.
+
+    They are at least one in each pool that has a minimum, but none in a region without load: such a region is
+    only there in case another is lost.
+    """
+    regions = settings.catalogue.regions
+    loaded = [name for number, name in enumerate(regions) if plan.demand[:, :, number].any()]
+    least = np.array([min(1.0, row.min_instances) * (row.region in loaded) for row in settings.grid.pools])
+    needed = np.ceil(instances_of_load(settings, plan) - 1e-9)
+    return plan._replace(instances=np.clip(needed, least, plan.instances), least=least, if_lost=None)
+
+
+def instances_of_load(settings: RunSettings, plan: MidnightPlan) -> Floats:
+    """Return the instances that a plan's demand fills, not rounded: (24, pools), at most the planned ones.
+
+    The pools of an llm in a region share its demand as their planned capacities.
+    """
     pools, llms = settings.grid.pools, list(settings.catalogue.llms)
     regions = list(settings.catalogue.regions)
-    of_pool = settings.grid.instance_capacity(plan.capacity)
-    load = np.stack(
-        [plan.demand[:, llms.index(row.kind.llm), regions.index(row.region)] for row in pools], axis=1
-    )
-    needed = np.ceil(np.divide(load, of_pool, out=np.zeros_like(load), where=of_pool > 0))
-    least = np.array([min(1.0, row.min_instances) for row in pools])
-    return plan._replace(instances=np.clip(needed, least, plan.instances), least=least)
+    planned = plan.instances * settings.grid.instance_capacity(plan.capacity)
+    places = [(row.kind.llm, row.role, row.region) for row in pools]
+    together = np.stack([planned[:, [other == place for other in places]].sum(axis=1) for place in places], 1)
+    load = np.stack([plan.demand[:, llms.index(llm), regions.index(at)] for llm, _, at in places], axis=1)
+    filled = np.divide(load, together, out=np.zeros_like(load), where=together > 0)
+    return plan.instances * np.minimum(filled, 1.0)
 
 
 def rule_targets(plan: MidnightPlan, sized: SizedRule, least: Floats | Ints, most: Floats | Ints) -> Floats:
@@ -130,7 +148,8 @@ def rule_targets(plan: MidnightPlan, sized: SizedRule, least: Floats | Ints, mos
 
     `least`, `most`: (pools,) instances. Of rules without a plan it is the fleet that they start with.
     """
-    base, headroom = plan.instances, 0.0 if plan.is_sized else sized.headroom_share
+    base = plan.instances if plan.if_lost is None else np.maximum(plan.instances, plan.if_lost)
+    headroom = 0.0 if plan.is_sized else sized.headroom_share
     if sized.rule == "static":
         base = np.tile(base.max(axis=0), (HOURS_OF_DAY, 1))
     return np.clip(np.ceil(base * (1 + headroom) - 1e-9), least, most)

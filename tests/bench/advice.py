@@ -329,7 +329,7 @@ def plan_of_true_load(settings: RunSettings, plan: MidnightPlan, draw: DayDraw) 
     share = np.divide(
         load, plan.demand.sum(axis=(1, 2)), out=np.ones(24), where=plan.demand.sum(axis=(1, 2)) > 0
     )
-    ample = np.full(plan.instances.shape, np.inf)
+    ample = np.full(plan.instances.shape, 1e9)
     true = plan._replace(demand=plan.demand * share[:, None, None], instances=ample)
     return rule_replays.without_spare(settings, true)
 
