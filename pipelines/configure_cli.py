@@ -9,8 +9,9 @@ import typer
 
 from fleetcast.pipelines.options import (
     LLM_NAME,
-    GpuPricesOption,
+    ComparedProviderOption,
     GpuTypesOption,
+    PriceListsOption,
     QuietOption,
     TpotTargetOption,
     TtftTargetOption,
@@ -71,7 +72,8 @@ def configure_command(
         ),
     ] = None,
     hours: Annotated[int, typer.Option(help="Number of busiest hours to replay.", min=1, max=24)] = 1,
-    prices: GpuPricesOption = None,
+    provider: ComparedProviderOption = None,
+    prices: PriceListsOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder for the files. Default: data/figures/configure/LLM.")
     ] = None,
@@ -100,6 +102,7 @@ def configure_command(
         from fleetcast.models.world.catalogue_overrides import override_catalogue
         from fleetcast.models.world.config_loading import load_config
         from fleetcast.models.world.named_llms import add_named_llms
+        from fleetcast.models.world.prices import describe_rates, price_as_given
 
         way = parse_phases(apart, together)
         catalogue = load_catalogue()
@@ -108,18 +111,17 @@ def configure_command(
         )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         catalogue = add_named_llms(catalogue, [llm], "configure")
-        types = [gpu.strip() for gpu in gpus.split(",")] if gpus else rent_query.timed_gpus(catalogue)
+        types = rent_query.parse_gpu_types(gpus)
+        catalogue, seller = price_as_given(catalogue, types, provider, prices and expand_path(prices))
         query = configure_answer.ConfigureQuery(
             llm,
-            list(dict.fromkeys(types)),
+            types or rent_query.timed_gpus(catalogue),
             quality_floor,
             way,
             ttft_slo_s,
             tpot_slo_s,
             list(dict.fromkeys(name.strip() for name in backends.split(","))),
         )
-        if prices is not None:
-            catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)
         catalogue = configure_answer.with_targets(catalogue, query)
         progress, lake = make_progress(quiet), Lake(LAKE)
         source = str(expand_path(Path(trace))) if trace else configure_traffic.find_only_trace(lake)
@@ -137,6 +139,7 @@ def configure_command(
         show_engine_answer(answer)
         if traffic.note:
             OUT.print(traffic.note)
+        OUT.print(f"{seller}: {describe_rates(catalogue, query.gpus)}")
         folder = configure_files.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
         OUT.print(f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml")
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetcast.pipelines.options import (
+    ComparedProviderOption,
     ConfigOption,
-    GpuPricesOption,
     GpuTypesOption,
+    PriceListsOption,
     QuietOption,
     TpotTargetOption,
     TtftTargetOption,
@@ -52,7 +53,8 @@ def gpus_command(
     together: Annotated[
         bool, typer.Option("--colocated", "--together", help="Only fleets without disaggregation.")
     ] = False,
-    prices: GpuPricesOption = None,
+    provider: ComparedProviderOption = None,
+    prices: PriceListsOption = None,
     ttft_slo_s: TtftTargetOption = None,
     tpot_slo_s: TpotTargetOption = None,
     buckets: Annotated[
@@ -80,19 +82,21 @@ def gpus_command(
         from fleetcast.assets.plans_on_demand import gpu_fleets
         from fleetcast.assets.studies import rent_answer, rent_buckets, rent_query
         from fleetcast.models.world.model_rows import file_stem
+        from fleetcast.models.world.prices import describe_rates, price_as_given
         from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         way = parse_phases(apart, together)
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
+        priced, seller = price_as_given(
+            settings.catalogue, rent_query.parse_gpu_types(gpus), provider, prices and expand_path(prices)
+        )
+        settings = replace(settings, catalogue=priced)
         query = rent_query.build_rent_query(
             settings, day, llm, gpus, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
         )
         if buckets is not None:
             query = query._replace(edges=rent_buckets.parse_bucket_edges(buckets))
-        if prices is not None:
-            priced = rent_query.catalogue_with_prices(expand_path(prices), settings.catalogue, query.gpus)
-            settings = replace(settings, catalogue=priced)
         found = rent_answer.answer_rent_query(settings, day, query, make_progress(quiet))
         _, table = rent_answer.write_rent_tables(settings, day, found)
         publish_on_demand(gpu_fleets, settings, AssetRows(table, {"day": day, "llm": query.llm}))
@@ -103,6 +107,7 @@ def gpus_command(
         if any(fleet.is_disaggregated for fleet in found.fleets.values()):
             OUT.print(describe_opportunism(found))
         OUT.print(describe_rent_answer(found))
+        OUT.print(f"{seller}: {describe_rates(priced, query.gpus)}")
         OUT.print(f"figure   {short_path(settings.figures(day))}/phase_prices_{file_stem(query.llm)}.png")
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
 

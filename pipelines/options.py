@@ -37,15 +37,20 @@ DayOption = Annotated[
 PolicyOption = Annotated[
     str, typer.Option(help=f"The policy of the plan: {', '.join(planned_policies())}, rolling.")
 ]
-GpuPricesOption = Annotated[
-    Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
-]
 ProviderOption = Annotated[
     str | None,
     typer.Option(help="Whose prices, of data/catalogue/prices.toml; default: the first with all types."),
 ]
+ComparedProviderOption = Annotated[
+    str | None,
+    typer.Option(help="Whose prices, of data/catalogue/prices.toml; default: those of gpus.toml."),
+]
 PriceListsOption = Annotated[
-    Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
+    Path | None,
+    typer.Option(
+        help="A TOML file with your own prices: USD per GPU-hour by type, or a table per provider as in "
+        "prices.toml."
+    ),
 ]
 GpuTypesOption = Annotated[
     str | None,

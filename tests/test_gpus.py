@@ -17,6 +17,7 @@ from fleetcast.assets.studies.rent_hour import busiest_hour, replay_hour
 from fleetcast.models.plan.phase_costs import saving_bound
 from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.prices import price_as_given
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
@@ -56,7 +57,7 @@ def rent(settings: RunSettings, *caps: str, way: str = "any", **targets: float) 
 def priced(settings: RunSettings, folder: Path, **usd: float) -> RunSettings:
     """With H100 and A100 at these prices."""
     (folder / "p.toml").write_text(f"{H100} = {usd['h100']}\n{A100} = {usd['a100']}\n")
-    catalogue = rent_query.catalogue_with_prices(folder / "p.toml", settings.catalogue, (H100, A100))
+    catalogue, _ = price_as_given(settings.catalogue, (H100, A100), None, folder / "p.toml")
     return dataclasses.replace(settings, catalogue=catalogue)
 
 
@@ -206,15 +207,16 @@ def test_the_busiest_hour_has_the_rate_of_the_peak(settings: RunSettings) -> Non
 
 def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
     for text, message in (
-        (f"{H100} = -1\n{A100} = 2", "p.toml h100-80gb: got -1, needed USD per GPU-hour above 0"),
-        (f"{H100} = 0\n{A100} = 2", "p.toml h100-80gb: got 0, needed USD per GPU-hour above 0"),
-        (f'{H100} = "3"\n{A100} = 2', "p.toml h100-80gb: got '3', needed USD"),
-        (f"{H100} = 3", "p.toml has no price of a100-80gb. Add it, or leave that type out of --gpus"),
-        ("h10 = 3", "p.toml: unknown gpu 'h10'"),
+        (f"{H100} = -1\n{A100} = 2", r"p.toml \[p\] on_demand.h100-80gb: got -1.0, needed a number above 0"),
+        (f"{H100} = 0\n{A100} = 2", r"p.toml \[p\] on_demand.h100-80gb: got 0.0, needed a number above 0"),
+        (f'{H100} = "3"\n{A100} = 2', r"p.toml \[p\] on_demand.h100-80gb: got '3', needed float"),
+        (f"{H100} = 3", "p.toml has no price of a100-80gb from p. Leave that type out"),
+        ("h10 = 3", r"p.toml \[p\] on_demand: unknown gpu 'h10'"),
+        ("", "p.toml has no price. Write USD per GPU-hour by type"),
     ):
         (tmp_path / "p.toml").write_text(text)
         with pytest.raises(ConfigError, match=message):
-            rent_query.catalogue_with_prices(tmp_path / "p.toml", settings.catalogue, (H100, A100))
+            price_as_given(settings.catalogue, (H100, A100), None, tmp_path / "p.toml")
     with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
         rent(settings, "a100-80gb")
     unknown = rent(settings)._replace(gpus=("h100",))

@@ -1,5 +1,6 @@
 """The promise of advice: versions of a day, the choice of a rule, prices."""
 
+import re
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -25,7 +26,7 @@ from fleetcast.assets.advice.promise import (
     versions_interval,
 )
 from fleetcast.assets.advice.promise_sections import is_inside, profile_errors_usd, saving_split
-from fleetcast.assets.advice.rule_replays import DayDraw, DayFigures, SizedRule
+from fleetcast.assets.advice.rule_replays import DayDraw, DayFigures, MidnightPlan, SizedRule
 from fleetcast.models.traffic.future_days import (
     gather_past_requests,
     measure_errors,
@@ -35,7 +36,14 @@ from fleetcast.models.traffic.future_days import (
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
+from fleetcast.models.world.prices import (
+    PRICES_FILE,
+    choose_provider,
+    describe_rates,
+    load_price_lists,
+    price_as_given,
+    price_catalogue,
+)
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
@@ -92,6 +100,7 @@ class MadeSearch(PromiseSearch):
     def __init__(self, costs: dict[str, float], needs: dict[str, float], days: int = 3) -> None:
         self.costs, self.needs, self.days = costs, needs, days
         self.settings: Any = type("Settings", (), {"catalogue": CATALOGUE})()
+        self.plan = MidnightPlan(date(2025, 7, 1), *[np.zeros(0)] * 3)
         self.past: Any = [None] * days
         self.draws: Any = [None] * 20
         self._past, self._future = {}, {}
@@ -247,11 +256,22 @@ def test_prices_are_of_one_provider(tmp_path: Path) -> None:
     assert choose_provider(lists, None, ["h200-141gb", "b200-180gb"], "") == "oci"
     aws = price_catalogue(CATALOGUE, lists["aws"])
     assert (aws.gpus["h100-80gb"].usd_per_hour, aws.gpus["b200-180gb"].usd_per_hour) == (8.256, 0.0)
-    with pytest.raises(ConfigError, match=r"no price of b200-180gb from aws\. Name another --provider"):
+    with pytest.raises(
+        ConfigError, match=r"no price of b200-180gb from aws\. Leave that type out, name another --provider"
+    ):
         choose_provider(lists, "aws", ["b200-180gb"], PRICES_FILE.name)
     with pytest.raises(ConfigError, match="acme"):
         choose_provider(lists, "acme", [], "")
     own = tmp_path / "own.toml"
+    own.write_text("h100-80gb = 2\nl4-24gb = 0.5\n")
+    own_catalogue, seller = price_as_given(CATALOGUE, ["h100-80gb"], None, own)
+    usd = {gpu: own_catalogue.gpus[gpu].usd_per_hour for gpu in ("h100-80gb", "l4-24gb", "b200-180gb")}
+    assert usd == {"h100-80gb": 2.0, "l4-24gb": 0.5, "b200-180gb": 0.0}
+    assert re.fullmatch(r"prices of own, \d{4}-\d\d-\d\d", seller)
+    assert describe_rates(own_catalogue, ["h100-80gb", "b200-180gb"]) == "2.00 USD per h100-80gb hour"
+    kept, seller = price_as_given(CATALOGUE, ["h100-80gb"], None, None)
+    assert kept is CATALOGUE
+    assert "of different sellers" in seller
     own.write_text('[mine]\ndate = 2026-11-01\nsource = "contract"\non_demand = { b999 = 1.0 }\n')
     with pytest.raises(ConfigError, match="b999"):
         load_price_lists(CATALOGUE, own)

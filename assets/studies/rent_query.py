@@ -1,9 +1,8 @@
 """Build the query of `fleetcast gpus` and its scenario: load, targets, latency profiles and prices."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
-from pathlib import Path
 from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -22,7 +21,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Tier
 from fleetcast.models.world.config import RunConfig, replace_given
 from fleetcast.models.world.instance_kv_memory import fixed_kv_tokens, kv_capacity_tokens
-from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs per instance to compare
 MAX_BATCH = 256  # requests: vLLM's default, and the limit of composed profiles
@@ -74,38 +73,24 @@ def build_rent_query(
         method = settings.config.forecast.method
         _, quantile = read_forecast_windows(settings, day, method, "day_ahead_forecasts")
         llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
-    types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed_gpus(settings.catalogue)
+    types = parse_gpu_types(gpus) or timed_gpus(settings.catalogue)
     numbers = {}
     for text in caps:
         gpu, _, count = text.partition("=")
         if not count.isdecimal():
             raise ConfigError(f"--cap {text}: it must be TYPE=COUNT, like --cap a100-80gb=16.")
         numbers[gpu.strip()] = int(count)
-    return RentQuery(llm, tuple(dict.fromkeys(types)), numbers, way, ttft_slo_s, tpot_slo_s)
+    return RentQuery(llm, types, numbers, way, ttft_slo_s, tpot_slo_s)
+
+
+def parse_gpu_types(gpus: str | None) -> list[str]:
+    """Return the GPU types of a list with commas, each once; none without a list."""
+    return list(dict.fromkeys(gpu.strip() for gpu in gpus.split(","))) if gpus else []
 
 
 def timed_gpus(catalogue: Catalogue) -> list[str]:
     """Return the GPU types with a price whose kernels were all timed."""
     return [gpu for gpu, one in catalogue.gpus.items() if one.system is not None and one.usd_per_hour > 0]
-
-
-def catalogue_with_prices(path: Path, catalogue: Catalogue, gpus: Iterable[str]) -> Catalogue:
-    """Return the catalogue with prices from a TOML file: USD per GPU-hour by type; ConfigError if invalid."""
-    prices = read_toml(path)
-    for gpu, usd in prices.items():
-        require_known(gpu, catalogue.gpus, "gpu", path.name)
-        is_number = isinstance(usd, int | float) and not isinstance(usd, bool)
-        if not is_number or not 0 < usd < float("inf"):
-            raise ConfigError(f"{path.name} {gpu}: got {usd!r}, needed USD per GPU-hour above 0. Correct it.")
-    if missing := [gpu for gpu in gpus if gpu not in prices]:
-        raise ConfigError(
-            f"{path.name} has no price of {', '.join(missing)}. Add it, or leave that type out of --gpus."
-        )
-    priced = {
-        name: dataclasses.replace(gpu, usd_per_hour=float(prices.get(name, gpu.usd_per_hour)))
-        for name, gpu in catalogue.gpus.items()
-    }
-    return dataclasses.replace(catalogue, gpus=priced)
 
 
 def build_rent_scenario(

@@ -1,6 +1,9 @@
-"""Price lists of cloud providers, one per run: data/catalogue/prices.toml, or a file of the same form."""
+"""Price lists of cloud providers, one per run: data/catalogue/prices.toml, or a file of one's own.
 
-from collections.abc import Iterable, Mapping
+A file has a table per provider, as prices.toml, or only USD per GPU-hour by type: then it is one list.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -25,15 +28,23 @@ class PriceList:
 
 
 def load_price_lists(catalogue: Catalogue, file: Path = PRICES_FILE) -> dict[str, PriceList]:
-    """Return the price lists of a file by provider; ConfigError for a missing file or an unknown GPU type."""
+    """Return the price lists of a file by provider; ConfigError for a missing file or an unknown GPU type.
+
+    A file without tables is the list of a provider with the name of the file.
+    """
     if not file.is_file():
-        raise ConfigError(f"There is no file {file}. Name one with a table per provider, as in prices.toml.")
+        raise ConfigError(
+            f"There is no file {file}. Name one with USD per GPU-hour by type, or as prices.toml."
+        )
+    tables = read_toml(file)
+    if not tables:
+        raise ConfigError(f"{file} has no price. Write USD per GPU-hour by type, like h100-80gb = 3.5.")
+    if not any(isinstance(table, dict) for table in tables.values()):
+        written = date.fromtimestamp(file.stat().st_mtime)
+        tables = {file.stem: {"on_demand": tables, "date": written, "source": file.name}}
     lists = {
-        name: build_dataclass(PriceList, table, f"{file.name} [{name}]")
-        for name, table in read_toml(file).items()
+        name: build_dataclass(PriceList, table, f"{file.name} [{name}]") for name, table in tables.items()
     }
-    if not lists:
-        raise ConfigError(f"{file} has no table. Write one per provider, as in data/catalogue/prices.toml.")
     for name, prices in lists.items():
         for kind in ("on_demand", "spot", "reserved"):
             for gpu in getattr(prices, kind):
@@ -55,11 +66,11 @@ def choose_provider(
     for name in names:
         if all(gpu in lists[name].on_demand for gpu in types):
             return name
-    seller = "any one provider" if provider is None else provider
-    lacking = types if provider is None else [gpu for gpu in types if gpu not in lists[provider].on_demand]
+    seller = names[0] if len(names) == 1 else "any one provider"
+    lacking = [gpu for gpu in types if len(names) > 1 or gpu not in lists[seller].on_demand]
     raise ConfigError(
-        f"{where} has no price of {', '.join(lacking)} from {seller}. Name another --provider, or give your "
-        "own prices: --prices FILE."
+        f"{where} has no price of {', '.join(lacking)} from {seller}. Leave that type out, name another "
+        "--provider, or give your own prices: --prices FILE."
     )
 
 
@@ -72,12 +83,27 @@ class ProviderPrices(NamedTuple):
 
     def note(self, gpus: Iterable[str]) -> str:
         """Return the provider and its prices of these GPU types, in words."""
-        rates = ", ".join(
-            f"{self.prices.on_demand[gpu]:,.2f} per {gpu} hour"
-            for gpu in dict.fromkeys(gpus)
-            if gpu in self.prices.on_demand
-        )
-        return f"prices of {self.provider}, {self.prices.date}: {rates} USD"
+        return f"prices of {self.provider}, {self.prices.date}: {describe_rates(self.catalogue, gpus)}"
+
+
+def describe_rates(catalogue: Catalogue, gpus: Iterable[str]) -> str:
+    """Return the prices of these GPU types, in words; types without one are left out."""
+    usd = {gpu: catalogue.gpus[gpu].usd_per_hour for gpu in gpus if gpu in catalogue.gpus}
+    rates = [f"{per_hour:,.2f} USD per {gpu} hour" for gpu, per_hour in usd.items() if per_hour > 0]
+    return ", ".join(rates)
+
+
+def price_as_given(
+    catalogue: Catalogue, gpus: Sequence[str], provider: str | None, file: Path | None
+) -> tuple[Catalogue, str]:
+    """Return the catalogue at the prices of a provider or a file, if one is given; and whose prices it has.
+
+    Without either these are the prices of gpus.toml and of the config, whose types have different sellers.
+    """
+    if provider is None and file is None:
+        return catalogue, "prices of gpus.toml, of different sellers (--provider takes those of one)"
+    found = price_by_provider(catalogue, gpus, provider, file)
+    return found.catalogue, f"prices of {found.provider}, {found.prices.date}"
 
 
 def price_by_provider(
