@@ -8,6 +8,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -184,12 +185,70 @@ def test_fields_in_fields_land_alike_from_parquet_and_json(tmp_path: Path) -> No
 )  # fmt: skip
 def test_the_unit_of_numbers_since_1970_is_found_and_other_numbers_are_relative(unit, first_s, offset, gaps):
     values = [(first_s + gap) * PER_S[unit] for gap in gaps]
-    assert read_times(values, None, None) == (PER_S[unit], False)
-    assert read_times([str(value) for value in values], None, None) == (PER_S[unit], False)
-    assert read_times([0, *values], None, None) == (1, True)
-    assert read_times([0, *values, *values[:1] * 99], None, None) == (PER_S[unit], False)
-    assert read_times([gap + offset for gap in (0, *gaps)], "us", None) == (PER_S["us"], True)
+    assert read_times(values, None, None)[:2] == (PER_S[unit], False)
+    assert read_times([str(value) for value in values], None, None)[:2] == (PER_S[unit], False)
+    assert read_times([0, *values], None, None)[:2] == (1, True)
+    assert read_times([0, *values, *values[:1] * 99], None, None)[:2] == (PER_S[unit], False)
+    assert read_times([gap + offset for gap in (0, *gaps)], "us", None)[:2] == (PER_S["us"], True)
     assert read_times([*values], None, "ms").per_s == PER_S["ms"]
+
+
+@pytest.mark.parametrize(
+    ("style", "day", "clock", "step_us"),
+    [
+        ("%d.%m.%Y %H:%M:%S", 1, "", 10**6),
+        ("%m/%d/%Y, %I:%M:%S %p", 29, "", 10**6),
+        ("%d/%m/%Y %H:%M", 13, "", 60 * 10**6),
+        ("%d/%m/%y %H:%M", 1, 'clock = "%d/%m/%y %H:%M"', 60 * 10**6),
+        ("%Y-%m-%d %H:%M:%S,%f", 1, "", 1),
+        ("%b %d, %Y @ %H:%M:%S.%f", 1, "", 1),
+        ("%d-%b-%Y %H:%M:%S", 5, 'clock = "Europe/Berlin"', 10**6),
+        ("%a, %d %b %Y %H:%M:%S GMT", 5, 'clock = "Europe/Berlin"', 10**6),
+        ("%Y-%m-%d %H:%M:%S.%f +0000 UTC", 1, "", 1),
+    ],
+)
+def test_times_written_in_other_ways_are_the_same_times(
+    style: str, day: int, clock: str, step_us: int, tmp_path: Path
+) -> None:
+    """A text with a zone of its own keeps it, whatever the mapping says; others have the mapping's."""
+    first = datetime(2026, 5, day, 8, 59, 58, 900_000)
+    times = [first + timedelta(microseconds=n * 87_650_321) for n in range(6)]
+    rows = "".join(f'"{at.strftime(style)}",{100 + n},7\n' for n, at in enumerate(times))
+    path = tmp_path / "times.csv"
+    path.write_text(f"time,input_tokens,output_tokens\n{rows}")
+    _, found = land(path, tmp_path / "lake", clock)
+    zone = ZoneInfo("Europe/Berlin") if "Berlin" in clock and "GMT" not in style else UTC
+    seen = [row["arrived_at"].astimezone(zone).replace(tzinfo=None) for row in found]
+    step = timedelta(microseconds=step_us)
+    assert seen == [at - (at - datetime(2026, 1, 1)) % step for at in times]
+
+
+def test_a_time_with_two_readings_is_refused_with_the_line_that_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "two.csv"
+    path.write_text("time,input_tokens,output_tokens\n" + "11/05/2026 08:00:05,5,7\n" * 3)
+    with pytest.raises(
+        ConfigError, match=r"two.csv has times like '11/05/2026 08:00:05', which may be"
+    ) as why:
+        land(path, tmp_path / "lake")
+    [line] = re.findall(r"clock = .*\"", str(why.value))
+    _, rows = land(path, tmp_path / "lake", line)
+    assert rows[0]["arrived_at"] == datetime(2026, 11, 5, 8, 0, 5, tzinfo=UTC)
+    with pytest.raises(ConfigError, match=r"clock: got '%d', needed s, ms, us or ns"):
+        land(path, tmp_path / "lake", 'clock = "%d"')
+    with pytest.raises(ConfigError, match=r"clock: got '%Q %H', needed s, ms, us or ns"):
+        land(path, tmp_path / "lake", 'clock = "%Q %H"')
+
+
+def test_a_row_that_sums_several_requests_is_no_request(tmp_path: Path) -> None:
+    path = tmp_path / "usage.csv"
+    path.write_text(
+        "start_time,num_model_requests,input_tokens,output_tokens\n1762502400,40,900,70\n1762506000,1,9,7\n"
+    )
+    report, rows = land(path, tmp_path / "lake")
+    assert [row["input_tokens"] for row in rows] == [9]
+    assert report.reasons == {"the row is a sum of several requests": 1}
+    report, rows = land(path, tmp_path / "all", 'columns = { requests = "" }')
+    assert [row["input_tokens"] for row in rows] == [900, 9]
 
 
 @pytest.mark.parametrize(
@@ -354,9 +413,9 @@ def test_a_changed_trace_moves_the_file(tmp_path, monkeypatch):
             r"a.csv: 20 of 40 rows are in quarantine: the timestamp is missing or unreadable. Name",
         ),
         (
-            "01.02.2025 00:00:05,5,6",  # the first of February or the second of January
+            "01.02.2025 00:00:05,5,6",  # the other rows are ISO 8601
             r"unreadable. Name the column of times \(--columns arrived_at=COLUMN\), or write its times like "
-            r"2025-02-01T00:00:05Z \(ISO 8601\)\.$",
+            r"2025-02-01T00:00:05Z \(ISO 8601\), or say how they are written: clock = ",
         ),
         ("2025-03-01,x,6", "Name the column of input tokens: --columns input_tokens=COLUMN"),
         ("2025-03-01,5,6,7", r"4 fields where the header has 3. See them: fleetcast sql"),

@@ -10,7 +10,8 @@ from fleetcast.assets.traces.trace_mapping import mapping_file
 BULK_SHARE, BULK_ROWS = 0.1, 10  # of the rows of a file, and at least so many; or all of its rows
 REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "the timestamp is missing": "Name the column of times (--columns arrived_at=COLUMN), or write its times "
-    "like 2025-02-01T00:00:05Z (ISO 8601)",
+    "like 2025-02-01T00:00:05Z (ISO 8601), or say how they are written: "
+    'clock = "%d/%m/%Y %H:%M:%S" in {mapping}',
     "the timestamp lies outside": 'Give the unit of its times (clock = "s", "ms", "us" or "ns") or their '
     "start in {mapping}",
     "the turn has neither": "Add a timestamp to the first turn of each session, and a delay to the others",
@@ -28,6 +29,8 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "another request has its request_id": "If ids begin again in each file, leave them out "
     "(--columns request_id=) or "
     'give the file a trace of its own (trace = "NAME" in {mapping})',
+    "the row is a sum": "Each row must be one request: take the log of single requests. If that column "
+    "counts something else, leave it out: --columns requests=",
     "deadline_s": "Give deadlines in seconds above 0, or none",
     "has the key": "Write each key once, for example: jq -c . {file}",
     "not a JSON object": "Write one JSON object a line, for example: jq -c . {file}",

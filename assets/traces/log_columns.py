@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.traces.file_content import ColumnPath, FileContent, sample_values
+from fleetcast.assets.traces.text_times import find_patterns, is_time_pattern, written_zone
 from fleetcast.models.world.catalogue import CATALOGUE_DIR
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
@@ -38,10 +39,13 @@ class TimeReading(NamedTuple):
 
     per_s: int | None  # units in a second; None: the values are text
     is_relative: bool = False
+    patterns: tuple[str, ...] = ()  # of strptime, for texts that are not ISO 8601
 
     def describe(self, zone: str | None) -> str:
         """Return the clock of the file, in words."""
         if self.per_s is None:
+            if self.patterns:
+                return f"written as {self.patterns[0]}, in {written_zone(self.patterns) or zone or 'UTC'}"
             return f"as given, {zone or 'UTC'} where the text has no zone"
         unit = next(name for name, per_s in PER_S.items() if per_s == self.per_s)
         if self.is_relative:
@@ -62,6 +66,9 @@ class LogColumns(NamedTuple):
         """Return the DuckDB variables that sql/sources/log.sql and its macros read."""
         values: dict[str, Any] = {f"{name}_per_s": reading.per_s for name, reading in self.times.items()}
         values |= {f"{name}_is_relative": reading.is_relative for name, reading in self.times.items()}
+        for name, reading in self.times.items():
+            values[f"{name}_patterns"] = list(reading.patterns) or None
+            values[f"{name}_zone"] = written_zone(reading.patterns)
         values |= {f"{name}_per_s": PER_S[unit] for name, unit in self.duration_units.items()}
         named = {f"{name}_column": ".".join(self.paths.get(name, (name,))) for name in ("kind", "status")}
         return {**values, **named, "kinds": list(self.kinds) or None}
@@ -111,8 +118,8 @@ def find_log_columns(
     """Find the columns of a log, as far as the file has them.
 
     `given` are columns that the user named, which come first; an empty name: the column is not read. `clock`:
-    the unit of times that the user named, or a time zone. Raises ConfigError for a given column that the file
-    does not have.
+    the unit of times that the user named, a time zone, or how texts are written. Raises ConfigError for a
+    given column that the file does not have.
     """
     names, gateways = read_log_columns()
     found = _find_given(path, content, given)
@@ -141,7 +148,7 @@ def find_log_columns(
                 break
     ordered = {name: found[name] for name in known_columns() if name in found}
     readings = {
-        name: read_times(sample_values(path, content, ordered[name]), units.get(name), clock)
+        name: read_times(sample_values(path, content, ordered[name]), units.get(name), clock, path.name)
         for name in TIMES
         if name in ordered
     }
@@ -176,16 +183,21 @@ def describe_missing(content: FileContent, columns: LogColumns, missing: Sequenc
     )
 
 
-def read_times(values: Sequence[Any], unit: str | None, clock: str | None) -> TimeReading:
+def read_times(
+    values: Sequence[Any], unit: str | None, clock: str | None, where: str = "the file"
+) -> TimeReading:
     """Find how times are read: as text, or as numbers of a unit, since 1970 or relative.
 
     Numbers are since 1970 if the smallest of the first ones, but for one in a hundred that may be wrong, lies
     in 2010 to 2099, in one of the units. Relative ones have the unit of `clock`, else of the column's name,
-    else s.
+    else s. ConfigError for texts whose day and month may be read either way.
     """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if not numbers or 2 * len(numbers) < len(values):
-        return TimeReading(None)
+        if clock is not None and is_time_pattern(clock):
+            return TimeReading(None, patterns=(clock,))
+        texts = [value for value in values if isinstance(value, str)]
+        return TimeReading(None, patterns=find_patterns(texts, where))
     least = sorted(numbers)[len(numbers) // OUTLIERS]
     for name in (clock,) if clock in PER_S else PER_S:
         if FIRST_EPOCH_S <= least / PER_S[name] < LAST_EPOCH_S:

@@ -32,7 +32,7 @@ class ReadingOptions(NamedTuple):
     """What the mapping file of a trace sets about how its file is read."""
 
     columns: Mapping[str, str] = {}  # column of a log -> column of the file, empty: not read
-    clock: str | None = None  # unit of numeric times, or the time zone of texts without one
+    clock: str | None = None  # unit of numeric times; of texts the time zone, or how they are written
     assumes_outputs: bool = False  # output tokens are set, so their column may be missing
 
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
 from fleetcast.assets.traces.log_columns import PER_S
+from fleetcast.assets.traces.text_times import is_time_pattern
 from fleetcast.assets.traces.trace_formats import ReadingOptions
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
 from fleetcast.models.world.model_rows import model_row, names_by_model
@@ -50,7 +51,7 @@ class MappingFile:
     trace: TraceName | None = None
     output_tokens: AssumedTokens | None = None  # assumed for answers without a length in the file
     columns: Mapping[str, str] = field(default_factory=dict)  # column of a log -> column of the file
-    clock: str | None = None  # s, ms, us or ns of numeric times, or the time zone of texts without one
+    clock: str | None = None  # s, ms, us or ns of numbers; of texts their time zone, or how they are written
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,11 @@ def read_options(path: Path, columns: Mapping[str, str] | None = None) -> Readin
     values = _read_mapping_file(file)
     named = convert_value(Mapping[str, str], values.get("columns", {}), f"{file.name} columns")
     clock = values.get("clock")
-    if clock is not None and clock not in PER_S and _zone(clock) is None:
+    is_known = clock is None or clock in PER_S or _zone(clock) is not None
+    if not is_known and not (isinstance(clock, str) and is_time_pattern(clock)):
         raise ConfigError(
             f"{file.name} clock: got {clock!r}, needed s, ms, us or ns for numbers, or the time zone of "
-            "texts, like Europe/Berlin."
+            "texts, like Europe/Berlin, or how they are written, like %d/%m/%Y %H:%M:%S."
         )
     return ReadingOptions({**named, **(columns or {})}, clock, "output_tokens" in values)
 

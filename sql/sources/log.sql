@@ -6,7 +6,7 @@
 -- units: tokens; times and durations in the units that were found
 -- format: log
 -- recognised by: arrived_at, input_tokens, output_tokens
--- may have: ended_at, first_token_at, request_id, source_llm, region, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_ttft_s, source_e2e_s, status, kind, from_cache, tier_source, tier_confidence
+-- may have: ended_at, first_token_at, request_id, source_llm, region, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_ttft_s, source_e2e_s, status, kind, from_cache, requests, tier_source, tier_confidence
 -- clock: found in the file
 -- ids: as given where the log has them; the mapping's shares use a hash of them
 with timed as (
@@ -27,6 +27,7 @@ select
         when complaint is not null then complaint
         when not list_contains(coalesce(getvariable('kinds'), [kind]), kind)
             then 'no request: ' || coalesce(nullif(kind, ''), 'no ' || getvariable('kind_column'))
+        when whole(requests) > 1 then 'the row is a sum of several requests'
         when lower(from_cache) in ('true', '1', 'hit') then 'no request: the gateway answered it from its cache'
         when regexp_matches(lower(status), '^([45]\d\d$|0$|fail|err|timeout|cancel|abort|\w*exception)')
             then 'failure: ' || getvariable('status_column') || ' ' || status

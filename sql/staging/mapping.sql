@@ -7,7 +7,8 @@
 -- instant(value) = the UTC instant of a text; a text without a zone is of the mapping's clock, else UTC. Of an hour that a
 -- clock shows twice, the later one (sql/staging/clock.sql corrects it)
 -- microseconds(value, per_s) = a number of 1 / per_s seconds in microseconds
--- moment(value, name) = the instant of a text, or of a number in the unit that was found for the column, since 1970 or relative
+-- moment(value, name) = the instant of a text, by the patterns that were found for the column if it is not ISO 8601, or of a number in its unit, since 1970
+-- or relative
 -- duration(value, name) = seconds of a number in the unit that was found for the column
 -- given_id(value) = an id of any kind as a number: a whole number from 0 as it is, anything else by its hash
 -- kept_id(value) = the text of an id that given_id hashes, else null
@@ -65,6 +66,11 @@ create or replace temp macro microseconds(value, per_s) as
 
 create or replace temp macro moment(value, name) as
     case
+        when getvariable(name || '_patterns') is not null
+            then timezone(
+                coalesce(getvariable(name || '_zone'), getvariable('zone'), 'UTC'),
+                try_strptime(trim(value::varchar), getvariable(name || '_patterns')::varchar[])
+            )
         when getvariable(name || '_per_s') is null
             then instant(value)
         -- from the start at most 40 years: a larger number is a time since 1970, in a file whose first rows are none
