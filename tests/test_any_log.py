@@ -239,6 +239,17 @@ def test_a_time_with_two_readings_is_refused_with_the_line_that_says_which(tmp_p
         land(path, tmp_path / "lake", 'clock = "%Q %H"')
 
 
+def test_days_without_a_time_and_a_list_in_an_object_are_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "days.csv"
+    path.write_text("date,input_tokens,output_tokens\n" + "2026-11-05,5,7\n" * 3)
+    with pytest.raises(ConfigError, match=r"days.csv has days without a time of the day, like '2026-11-05'"):
+        land(path, tmp_path / "lake")
+    path = tmp_path / "wrapped.json"
+    path.write_text(json.dumps({"page": 1, "data": [{"timestamp": 1762502400, "prompt_tokens": 5}]}))
+    with pytest.raises(IngestError, match=r"list in 'data'. .* for example: jq -c '.data\[\]' wrapped.json$"):
+        land(path, tmp_path / "lake")
+
+
 def test_a_row_that_sums_several_requests_is_no_request(tmp_path: Path) -> None:
     path = tmp_path / "usage.csv"
     path.write_text(
@@ -389,7 +400,7 @@ def test_a_local_clock_set_back_an_hour_is_warned_of_and_mended(tmp_path):
 
 def test_a_changed_trace_moves_the_file(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
-    path.write_text("timestamp,input_tokens,output_tokens\n2025-03-01,5,6\n2025-03-02,7,8\n")
+    path.write_text("timestamp,input_tokens,output_tokens\n2025-03-01 01:00,5,6\n2025-03-02 01:00,7,8\n")
     monkeypatch.setattr(landing, "landed_files", lambda: landed_files(tmp_path))
     monkeypatch.setattr(landing, "lone_mappings", list)
     lake = Lake(tmp_path / "lake")

@@ -194,7 +194,7 @@ def test_a_file_is_read_and_priced_as_advise_does(tmp_path: Path, monkeypatch: p
         result = CliRunner().invoke(cli_app, ["try", "own.csv", "--fleet", fleet, "--quiet", *options])
         assert result.exit_code == 0, result.output
         [usd[options]] = re.findall(
-            r"(?:oci|aws).* (\d+\.\d\d) per h100|prices of office.toml", result.stderr
+            r"(?:oci|aws).* (\d+\.\d\d) USD per h100|prices of office.toml", result.stderr
         )
         assert "tier iw_fast for 300 requests whose tier the file does not have" in result.stderr
         assert "prices of" not in result.stdout

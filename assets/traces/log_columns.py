@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.traces.file_content import ColumnPath, FileContent, sample_values
-from fleetcast.assets.traces.text_times import find_patterns, is_time_pattern, written_zone
+from fleetcast.assets.traces.text_times import DAY_ALONE, find_patterns, is_time_pattern, written_zone
 from fleetcast.models.world.catalogue import CATALOGUE_DIR
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
@@ -164,8 +164,15 @@ def missing_columns(columns: LogColumns, assumes_outputs: bool) -> list[str]:
     return [name for name in NEEDED if name not in present]
 
 
-def describe_missing(content: FileContent, columns: LogColumns, missing: Sequence[str]) -> str:
+def describe_missing(path: Path, content: FileContent, columns: LogColumns, missing: Sequence[str]) -> str:
     """Return what a file lacks to be a log, what was found, and the remedy, as the end of a line."""
+    if len(content.sample) == 1:
+        lists = [name for name, value in content.sample[0].items() if is_list_of_objects(value)]
+        if lists:
+            return (
+                f"is one JSON object with a list in {lists[0]!r}. Write one object a line, for example: "
+                f"jq -c '.{lists[0]}[]' {path.name}"
+            )
     there = [f"{name} (as {'.'.join(columns.paths[name])})" for name in NEEDED if name in columns.paths]
     found = f"has {' and '.join(there)}, but no {' and no '.join(missing)}" if there else (
         f"has no column that is known as {', '.join(missing[:-1])} or {missing[-1]}"
@@ -183,6 +190,11 @@ def describe_missing(content: FileContent, columns: LogColumns, missing: Sequenc
     )
 
 
+def is_list_of_objects(value: Any) -> bool:
+    """Whether a value of JSON is a list that begins with an object."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
 def read_times(
     values: Sequence[Any], unit: str | None, clock: str | None, where: str = "the file"
 ) -> TimeReading:
@@ -190,13 +202,18 @@ def read_times(
 
     Numbers are since 1970 if the smallest of the first ones, but for one in a hundred that may be wrong, lies
     in 2010 to 2099, in one of the units. Relative ones have the unit of `clock`, else of the column's name,
-    else s. ConfigError for texts whose day and month may be read either way.
+    else s. ConfigError for texts without a time of the day, or whose day and month may be read either way.
     """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if not numbers or 2 * len(numbers) < len(values):
         if clock is not None and is_time_pattern(clock):
             return TimeReading(None, patterns=(clock,))
         texts = [value for value in values if isinstance(value, str)]
+        if texts and all(DAY_ALONE.fullmatch(text) for text in texts):
+            raise ConfigError(
+                f"{where} has days without a time of the day, like {texts[0]!r}: no request has an hour. "
+                "Name the column of times: --columns arrived_at=COLUMN."
+            )
         return TimeReading(None, patterns=find_patterns(texts, where))
     least = sorted(numbers)[len(numbers) // OUTLIERS]
     for name in (clock,) if clock in PER_S else PER_S:

@@ -11,6 +11,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 YEAR_FIRST = re.compile(
     r"\d{4}[-/]\d\d?[-/]\d\d?([ T]+\d\d?:\d\d(:\d\d(\.\d*)?)?\s*(Z|UTC|[+-]\d\d(:?\d\d)?)?)?", re.IGNORECASE
 )
+DAY_ALONE = re.compile(r"\s*\d{4}[-/]?\d\d?[-/]?\d\d?\s*")
 APACHE = re.compile(r"\d\d/[A-Za-z]{3}/\d{4}:.*[+-]\d{4}")  # has its zone; the macro `instant` reads it
 DATES = (
     *("%m/%d/%Y", "%d/%m/%Y", "%m-%d-%Y", "%d-%m-%Y", "%m/%d/%y", "%d/%m/%y", "%d.%m.%Y", "%d.%m.%y"),

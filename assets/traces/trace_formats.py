@@ -83,7 +83,7 @@ def recognise_format(
         )
     columns = find_log_columns(path, content, options.columns, options.clock)
     if missing := missing_columns(columns, options.assumes_outputs):
-        raise IngestError(f"{path.name} {describe_missing(content, columns, missing)}")
+        raise IngestError(f"{path.name} {describe_missing(path, content, columns, missing)}")
     return LandedFile(
         path, read_sql("sources/log.sql"), content, {name: name for name in known_columns()}, columns
     )
