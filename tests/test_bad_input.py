@@ -221,7 +221,8 @@ def test_no_value_of_a_row_keeps_the_others_from_landing(name, tmp_path):
 def test_a_hostile_duration_is_one_bad_row(seconds, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(
-        f"end_time,latency_s,input_tokens,output_tokens\n2025-01-01 1:00,1,5,5\n2025-01-02 1:00,{seconds},5,5\n"
+        "end_time,latency_s,input_tokens,output_tokens\n"
+        f"2025-01-01 01:00,1,5,5\n2025-01-02 01:00,{seconds},5,5\n"
     )
     report = ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE)
     assert (report.rows_in, report.rows_kept) == (2, 1)
