@@ -1,14 +1,17 @@
 """Levels of priority: how they are drawn, and the laws of queueing that they keep."""
 
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.traffic.priority_levels import assign_levels, level_shares
+from fleetcast.models.traffic.priority_levels import assign_levels_by_tier, draw_levels, level_shares
 from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
 
 
@@ -17,7 +20,7 @@ from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
 def test_shares_sum_to_one_and_are_drawn(by: str, count: int) -> None:
     share = level_shares(by, count)
     assert share.sum() == pytest.approx(1.0)
-    drawn = assign_levels(np.zeros(200_000, np.int16), by, count, seed=3)
+    drawn = draw_levels(200_000, by, count, seed=3)
     np.testing.assert_allclose(np.bincount(drawn, minlength=count) / drawn.size, share, atol=0.005)
 
 
@@ -27,7 +30,26 @@ def test_enterprise_has_few_at_the_top_and_gaussian_most_in_the_middle() -> None
     outer, middle = np.exp(-(1.5**2) / 2), np.exp(-(0.5**2) / 2)
     weight = np.array([outer, middle, middle, outer])
     np.testing.assert_allclose(level_shares("gaussian", 4), weight / weight.sum())
-    assert assign_levels(np.array([0, 1, 2], np.int16), "tier", 2, seed=0).tolist() == [0, 1, 1]
+
+
+@given(
+    st.lists(st.sampled_from([0.5, 1.0, 60.0, 86_400.0]), min_size=1, max_size=6),
+    st.lists(st.integers(0, 5), min_size=1, max_size=20),
+    st.integers(1, 10),
+    st.randoms(use_true_random=False),
+)
+def test_levels_by_tier_are_those_of_urgency_in_any_order_of_the_catalogue(
+    need_s: list[float], drawn: list[int], count: int, random: Random
+) -> None:
+    """The most urgent tier with requests is level 0; two tiers share a level only from the last one on."""
+    tier = np.array(drawn) % len(need_s)
+    level = assign_levels_by_tier(tier, np.array(need_s), count)
+    present = sorted(set(tier.tolist()), key=lambda code: need_s[code])  # stable, as equals are
+    assert level.tolist() == [min(present.index(code), count - 1) for code in tier]
+    others = random.sample(range(len(need_s)), len(need_s))
+    moved = assign_levels_by_tier(np.argsort(others)[tier], np.array(need_s)[others], count)
+    if len(set(need_s)) == len(need_s):
+        assert moved.tolist() == level.tolist()
 
 
 # --- one server: M/D/1 -----------------------------------------------------------------------------------
@@ -39,7 +61,7 @@ def queue(count: int, order: int = QueueOrder.PRIORITY) -> tuple[TraceArrays, Ou
     """One request at a time, each of like length, at 80 % load; levels uniform."""
     rng = np.random.default_rng(5)
     arrival_s = np.cumsum(rng.exponential(SERVICE_S / LOAD, REQUESTS))
-    level = assign_levels(np.zeros(REQUESTS, np.int16), "uniform", count, 1)
+    level = draw_levels(REQUESTS, "uniform", count, 1)
     trace = a_trace(arrival_s, 128, 4)._replace(level=level)
     rules = some_rules(order=order, headroom_share=np.zeros(count), monitor_s=1e12)
     still = a_fleet(1)
@@ -95,7 +117,7 @@ def test_levels_with_a_hole_or_beyond_the_last_are_refused(level: list[int], mes
 
 
 def test_drawn_levels_have_the_configured_shares() -> None:
-    drawn = assign_levels(np.zeros(100_000, np.int16), "shares", 3, 4, (0.2, 0.7, 0.1))
+    drawn = draw_levels(100_000, "shares", 3, 4, (0.2, 0.7, 0.1))
     np.testing.assert_allclose(np.bincount(drawn) / drawn.size, [0.2, 0.7, 0.1], atol=0.005)
 
 

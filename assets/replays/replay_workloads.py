@@ -20,10 +20,15 @@ from fleetcast.models.aliases import Bools, Ints
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.session.legs import expand_cascades
 from fleetcast.models.traffic.answer_blocks import RequestBlocks, append_answer_blocks
-from fleetcast.models.traffic.priority_levels import LevelCodes, assign_levels, assign_levels_by_app
+from fleetcast.models.traffic.priority_levels import (
+    LevelCodes,
+    assign_levels_by_app,
+    assign_levels_by_tier,
+    draw_levels,
+)
 from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.fleet_config import FleetConfig
-from fleetcast.models.world.option_names import LEVELS_BY_APP
+from fleetcast.models.world.option_names import LEVELS_BY_APP, LEVELS_BY_TIER
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 OUTCOME_REQUEST_COLUMNS = (
@@ -98,12 +103,13 @@ def build_trace_arrays(settings: RunSettings, day: date, requests: pa.Table) -> 
 def request_levels(settings: RunSettings, day: date, table: pa.Table, tier: LevelCodes) -> LevelCodes:
     """Return each request's priority level, (requests,), by [replay.levels]; `tier` has (requests,) codes."""
     levels = settings.config.replay.levels
+    need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
+    if levels.by == LEVELS_BY_TIER:
+        return assign_levels_by_tier(tier, need_s, levels.count)
     if levels.by == LEVELS_BY_APP and levels.count > 1:
-        allowance_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
-        return assign_levels_by_app(app_codes(table, settings.trace), allowance_s[tier], levels.count)
-    return assign_levels(
-        tier, levels.by, levels.count, settings.config.trace.seed + day.toordinal(), levels.shares
-    )
+        return assign_levels_by_app(app_codes(table, settings.trace), need_s[tier], levels.count)
+    seed = settings.config.trace.seed + day.toordinal()
+    return draw_levels(tier.size, levels.by, levels.count, seed, levels.shares)
 
 
 def app_codes(table: pa.Table, trace: str) -> Ints:

@@ -4,7 +4,7 @@ uniform     sampled, equal shares of all levels
 gaussian    sampled, exp(-((p - m) / s)^2 / 2) with m = (K - 1) / 2, s = K / 4: most in the middle
 enterprise  sampled, 10 % at the top, 20 % at the bottom, the rest equal; of two levels 25 % at the top
 shares      sampled with given shares
-tier        the tiers of the trace in the catalogue's order; tiers beyond the last level are in the last level
+tier        the tiers of the requests, the most urgent first; those beyond the last level are in it
 app         the applications of the trace, those with the shortest time to the first token first
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.world.option_names import LEVELS_BY_SHARES, LEVELS_BY_TIER
+from fleetcast.models.world.option_names import LEVELS_BY_SHARES
 
 LevelCodes = NDArray[np.int16]
 
@@ -32,20 +32,31 @@ def level_shares(by: str, count: int) -> Floats:
     return weight / weight.sum()
 
 
-def assign_levels(
-    tier: NDArray[np.int16], by: str, count: int, seed: int, given: Sequence[float] | None = None
+def draw_levels(
+    requests: int, by: str, count: int, seed: int, given: Sequence[float] | None = None
 ) -> LevelCodes:
-    """Return the level of each request, shape (R,), by its tier, also (R,), or sampled.
+    """Return the sampled level of each request, shape (requests,); the same for every policy.
 
-    `given` are the weights of the levels for `by = "shares"`. Levels are the same for every policy.
+    `given` are the weights of the levels for `by = "shares"`.
     """
-    if by == LEVELS_BY_TIER:
-        return np.minimum(tier, count - 1).astype(np.int16)
     if by == LEVELS_BY_SHARES and given is not None:
         shares = np.array(given) / np.sum(given)
     else:
         shares = level_shares(by, count)
-    return np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=shares).astype(np.int16)
+    return np.random.default_rng([seed, 0x1E7E1]).choice(count, requests, p=shares).astype(np.int16)
+
+
+def assign_levels_by_tier(tier: NDArray[np.int16], need_s: Floats, count: int) -> LevelCodes:
+    """Return the level of each request, shape (R,), by the rank of its tier among those that have requests.
+
+    tier : positions in `need_s`, shape (R,).
+    need_s : required time of each tier, shape (tiers,); those with the least come first
+    """
+    present = np.bincount(tier, minlength=need_s.size) > 0
+    ranked = np.argsort(np.where(present, need_s, np.inf), kind="stable")
+    level = np.empty(need_s.size, np.int16)
+    level[ranked] = np.minimum(np.arange(need_s.size), count - 1)
+    return level[tier]
 
 
 def assign_levels_by_app(app: NDArray[np.int64], need_s: Floats, count: int) -> LevelCodes:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from fleetcast.models.traffic.priority_levels import (
     LevelCodes,
-    assign_levels,
     assign_levels_by_app,
+    assign_levels_by_tier,
+    draw_levels,
     level_shares,
     levels_of_steps,
 )
@@ -52,7 +53,7 @@ def draw_needs(
         f"{seconds:.3g} s": Tier(NO_DEADLINE_S, target, "a step of needs", ttft_slo_s=float(seconds))
         for seconds in np.geomspace(strictest_s, loosest_s, NEED_STEPS)
     }
-    return NeedsByRequest(tiers, assign_levels(np.zeros(requests, np.int16), by, NEED_STEPS, seed))
+    return NeedsByRequest(tiers, draw_levels(requests, by, NEED_STEPS, seed))
 
 
 def needs_of_tiers(tiers: Mapping[str, Tier], tier: LevelCodes) -> NeedsByRequest:
@@ -70,11 +71,11 @@ def levels_of_needs(
     A step belongs to the sampler's level whose share contains the middle of the step's share. `app`, shape
     (R,), is needed for levels by app; ValueError without it.
     """
+    need_s = np.array([tier.allowance_s for tier in needs.tiers.values()])
     if by == LEVELS_BY_TIER:
-        return assign_levels(needs.step, by, count, 0)
+        return assign_levels_by_tier(needs.step, need_s, count)
     if by == LEVELS_BY_APP:
         if app is None:
             raise ValueError("Levels by app: got no app of the requests, needed one for each. Pass app.")
-        need_s = np.array([tier.allowance_s for tier in needs.tiers.values()])
         return assign_levels_by_app(app, need_s[needs.step], count)
     return levels_of_steps(level_shares(by, NEED_STEPS), level_shares(by, count))[needs.step]

@@ -19,7 +19,7 @@ from fleetcast.assets.studies.level_search import LevelsQuery, try_levels
 from fleetcast.assets.traces.request_days import canonical_requests
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import MOVE_ABORTED
-from fleetcast.models.traffic.priority_levels import assign_levels
+from fleetcast.models.traffic.priority_levels import draw_levels
 from fleetcast.models.traffic.synthetic_days import office_day
 from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.mechanisms import Ending
@@ -68,7 +68,7 @@ REQUESTS, FEWER, LEAPT = 1_000_000, 200_000, 50_000
 def trace_of(requests: int) -> TraceArrays:
     """Requests to one endpoint, on four levels."""
     trace = endpoint_trace(requests, REQUESTS_PER_S)
-    return trace._replace(level=assign_levels(trace.tier, "enterprise", LEVELS, 1))
+    return trace._replace(level=draw_levels(trace.tier.size, "enterprise", LEVELS, 1))
 
 
 def endpoint(

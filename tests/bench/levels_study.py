@@ -28,7 +28,7 @@ from fleetcast.assets.studies.level_search import LevelsQuery, describe_endpoint
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.state import MOVE_ABORTED
-from fleetcast.models.traffic.priority_levels import assign_levels
+from fleetcast.models.traffic.priority_levels import draw_levels
 from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.stacks import REPLAY_STACKS, Stack
@@ -307,7 +307,7 @@ def requests_at(load: float, input_tokens: float = INPUT_TOKENS, by: str = "ente
         rng = np.random.default_rng([seed, 3])
         arrival_s = np.cumsum(rng.exponential(1 / (load * load_one_per_s(input_tokens)), REQUESTS))
         zero_ids = np.zeros(REQUESTS, np.int16)
-        level = assign_levels(zero_ids, by, LEVELS, seed)
+        level = draw_levels(zero_ids.size, by, LEVELS, seed)
         return TraceArrays(arrival_s, zero_ids, zero_ids, zero_ids, inputs, outputs, level=level)
 
     return trace_of

@@ -10,7 +10,7 @@ from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArray
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.traffic.priority_levels import assign_levels
+from fleetcast.models.traffic.priority_levels import draw_levels
 from fleetcast.models.trials.capacity import trial_fleet
 from fleetcast.models.world.config import RunConfig, apply_stack
 from fleetcast.models.world.fleet_config import Deployment
@@ -33,7 +33,7 @@ def paper_trace(requests: int, requests_per_s: float, levels: int, by: str, seed
     prompts = (length // 2).astype(np.int32)
     arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, requests))
     trace = TraceArrays(arrival_s, zero_ids, zero_ids, zero_ids, prompts, (length - prompts).astype(np.int32))
-    return trace._replace(level=assign_levels(zero_ids, by, levels, seed))
+    return trace._replace(level=draw_levels(zero_ids.size, by, levels, seed))
 
 
 def paper_deployment(kv_tokens: int = KV_TOKENS, batching: str = "whole") -> Deployment:
