@@ -76,11 +76,9 @@ def measure_options(
     if way != "together":
         candidates += teams_worth_trying(scenario, prices)
     options = []
-    with progress.bar("goodput of options", len(candidates)) as done:
-        for n, combo in enumerate(candidates, start=1):
-            rate = combo_goodput(scenario, combo)
-            options += [(combo, rate)] if rate > 0 else []
-            done(n)
+    for combo in progress.each("goodput of options", candidates):
+        rate = combo_goodput(scenario, combo)
+        options += [(combo, rate)] if rate > 0 else []
     if not options:
         raise ValueError(
             f"No instance of these GPU types meets the targets of {scenario.tier_name} "
@@ -113,11 +111,9 @@ def choose_opportunism(
         for weight in KEEP_WEIGHTS
     ]
     scenarios = [scenario._replace(config=replace(scenario.config, replay=rule)) for rule in rules]
-    with progress.bar("weight of opportunism", len(scenarios)) as done:
-        rates = []
-        for n, candidate in enumerate(scenarios, start=1):
-            rates.append(combo_goodput(candidate, teams[0]))
-            done(n)
+    rates = []
+    for candidate in progress.each("weight of opportunism", scenarios):
+        rates.append(combo_goodput(candidate, teams[0]))
     return scenarios[int(np.argmax(rates))]
 
 
