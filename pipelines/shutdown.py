@@ -95,16 +95,14 @@ _listener: SignalListener | None = None
 
 
 @contextmanager
-def handle_signals(
-    last_words: Callable[[], None], end_with: Iterable[signal.Signals] = tuple(CODES)
-) -> Iterator[None]:
-    """Within this context, end the process within seconds of these signals.
+def handle_signals(last_words: Callable[[], None]) -> Iterator[None]:
+    """Within this context, end the process within seconds of the signals of CODES.
 
     `last_words` is called if the process has to be ended by force. A command that does not complete after a
     signal ends with the exit code of the signal.
     """
     global _listener
-    listener = _listener = SignalListener(end_with, last_words)
+    listener = _listener = SignalListener(CODES, last_words)
     listener.listen()
     try:
         yield

@@ -912,6 +912,9 @@ def test_distributed_llms_are_reported_and_assume_llm_replaces_them(tmp_path: Pa
     assert "names no region and no llm and no tier: values were distributed" in notes["dealt"]
     assert "--assume-llm NAME" in notes["dealt"]
     assert "one token long" in notes["outputs"]
+    rest = imported._replace(unprofiled={"gpt-9": 600}, requests_by_source_llm={})
+    notes = lines({"cannot": limitations.list_limitations(rest, catalogue, empty_sections(rest))})
+    assert "gpt-9 (75 % of the requests)" in notes["llm"]
     named = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
     assert (named.llms, named.distributed_keys, named.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 

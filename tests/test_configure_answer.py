@@ -260,7 +260,7 @@ def test_files_say_what_the_commands_do_not_set(market: engine_points.EngineMark
         score = score_of(point._replace(variant=EngineVariant(bits, 8, False)), count)
         commands = engine_commands("llama3.1-8b", arch, market, score)
         for render in (render_commands, render_kubernetes):
-            text = render("llama3.1-8b", commands, arch, score)
+            text = render(commands)
             comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
             assert ("a checkpoint of meta-llama/Meta-Llama-3.1-8B in this format" in comments) == (bits == 4)
             assert ("/path/to/llama3.1-8b-nvfp4" in text) == (bits == 4)
@@ -273,9 +273,7 @@ def test_pods_run_on_the_chosen_gpu_type_behind_the_chosen_router(market: engine
     settings = EngineSettings(64, 4096, "none", "round_robin")
     point = EnginePoint(EngineVariant(16, 16, False), EngineShape("h200-141gb", 2), settings)
     commands = engine_commands("llama3.1-8b", arch, market, score_of(point, 3))
-    deployment, service = yaml.safe_load_all(
-        render_kubernetes("llama3.1-8b", commands, arch, score_of(point, 3))
-    )
+    deployment, service = yaml.safe_load_all(render_kubernetes(commands))
     pod = deployment["spec"]["template"]
     [container] = pod["spec"]["containers"]
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
@@ -287,7 +285,7 @@ def test_pods_run_on_the_chosen_gpu_type_behind_the_chosen_router(market: engine
             settings=settings._replace(routing=routing), decode=EngineShape("b200-180gb", 1)
         )
         commands = engine_commands("llama3.1-8b", arch, market, score_of(apart, 3, 1))
-        text = render_kubernetes("llama3.1-8b", commands, arch, score_of(apart, 3, 1))
+        text = render_kubernetes(commands)
         [graph] = yaml.safe_load_all(text)
         services = graph["spec"]["services"]
         assert services["Frontend"]["envs"] == [{"name": "DYN_ROUTER_MODE", "value": mode}]
@@ -321,7 +319,7 @@ def test_engines_sh_starts_every_role_at_once(
     score = score_of(point, 1, 1)
     commands = engine_commands("llama3.1-8b", arch, market, score)
     script = tmp_path / "engines.sh"
-    script.write_text(render_commands("llama3.1-8b", commands, arch, score))
+    script.write_text(render_commands(commands))
     path = f"{tmp_path}:{os.environ['PATH']}"
     subprocess.run(["sh", str(script)], env={"PATH": path, "RUNS": str(runs)}, check=True, timeout=30)
     ports = {file.name: options_of(shlex.split(file.read_text()))["--port"] for file in runs.iterdir()}

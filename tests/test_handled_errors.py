@@ -43,7 +43,12 @@ from fleetcast.models.forecast import statespace
 from fleetcast.models.latency import aiconfigurator_package, aiconfigurator_profiles, profile_cache
 from fleetcast.models.latency.aiconfigurator_package import ask_package
 from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
-from fleetcast.models.latency.profile_order import comparable_profiles, complete_catalogue, compute_profile
+from fleetcast.models.latency.profile_order import (
+    comparable_profiles,
+    complete_catalogue,
+    compute_profile,
+    profiled_gpus,
+)
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.trials.latency_curves import ReplicaShape, is_feasible_shape
 from fleetcast.models.world import toml_dataclasses
@@ -312,8 +317,9 @@ def test_gpus_that_do_not_hold_an_llm_are_left_out(llm: str) -> None:
             least[gpu] = try_fleet.min_tensor_parallel(llm, gpu, CATALOGUE, OFFICE)
             assert holds(llm, gpu, least[gpu])
     with suppress(ConfigError):
-        chosen = cheapest_deployment(llm, CATALOGUE, OFFICE, list(CATALOGUE.gpus))
-        usd = {gpu: degree * CATALOGUE.gpus[gpu].usd_per_hour for gpu, degree in least.items()}
+        chosen = cheapest_deployment(llm, CATALOGUE, OFFICE)
+        priced = {gpu: CATALOGUE.gpus[gpu].usd_per_hour for gpu in profiled_gpus(CATALOGUE, llm)}
+        usd = {gpu: degree * priced[gpu] for gpu, degree in least.items() if priced.get(gpu)}
         assert (usd[chosen.gpu], chosen.tensor_parallel) == (min(usd.values()), least[chosen.gpu])
     settings: Any = SimpleNamespace(catalogue=CATALOGUE, config=OFFICE)
     found = deployments_to_compare(SimpleNamespace(fleets={}), settings, llm, list(CATALOGUE.gpus))

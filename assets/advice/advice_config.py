@@ -59,13 +59,11 @@ def default_deployments(
     return {llm: SizedDeployment(cheapest_deployment(llm, catalogue, config), 1) for llm in llms}
 
 
-def cheapest_deployment(
-    llm: str, catalogue: Catalogue, config: RunConfig, gpus: Sequence[str] = ()
-) -> Deployment:
-    """Return the cheapest deployment that holds an llm, of these GPU types or all with profile and price."""
+def cheapest_deployment(llm: str, catalogue: Catalogue, config: RunConfig) -> Deployment:
+    """Return the cheapest deployment that holds an llm, of the GPU types with a profile and a price."""
     found = []
-    for gpu in gpus or profiled_gpus(catalogue, llm):
-        if catalogue.gpus[gpu].usd_per_hour <= 0 and not gpus:
+    for gpu in profiled_gpus(catalogue, llm):
+        if catalogue.gpus[gpu].usd_per_hour <= 0:
             continue
         try:
             degree = min_tensor_parallel(llm, gpu, catalogue, config)
@@ -73,9 +71,7 @@ def cheapest_deployment(
             continue
         found.append((degree * catalogue.gpus[gpu].usd_per_hour, gpu, degree))
     if not found:
-        raise ConfigError(
-            f"No GPU type of {', '.join(gpus) or 'the catalogue'} has a profile that holds {llm}."
-        )
+        raise ConfigError(f"No GPU type of the catalogue has a profile that holds {llm}.")
     _, gpu, degree = min(found)
     return Deployment(gpu, degree)
 

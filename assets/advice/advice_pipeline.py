@@ -85,15 +85,11 @@ def choose_deployments(
     rent. An llm without a fleet to rent has its cheapest deployment alone.
     """
     ranked = list[list[SizedDeployment]]()
-    with progress.bar("choose GPU types", len(llms)) as done:
-        for n, llm in enumerate(llms, start=1):
-            if llm in answers:
-                ranked.append(_rank_in_busiest_hour(settings, day, answers[llm], llm, gpus[llm]))
-            else:
-                ranked.append(
-                    [SizedDeployment(cheapest_deployment(llm, settings.catalogue, settings.config), 2)]
-                )
-            done(n)
+    for llm in progress.each("choose GPU types", llms):
+        if llm in answers:
+            ranked.append(_rank_in_busiest_hour(settings, day, answers[llm], llm, gpus[llm]))
+        else:
+            ranked.append([SizedDeployment(cheapest_deployment(llm, settings.catalogue, settings.config), 2)])
     places = range(min(MOST_CHOICES, max(map(len, ranked))))
     return [
         {llm: found[min(place, len(found) - 1)] for llm, found in zip(llms, ranked, strict=True)}

@@ -97,3 +97,9 @@ def count_shares(counts: Mapping[str, int]) -> Sequence[tuple[str, float]]:
     """Return each name's share of the counts, largest first."""
     total = sum(counts.values())
     return [(name, count / total) for name, count in sorted(counts.items(), key=lambda item: -item[1])]
+
+
+def unprofiled_share(unprofiled: Mapping[str, int], planned: int) -> float:
+    """Return the share of all requests that have no profile; `planned`: the others, which have one."""
+    left = sum(unprofiled.values())
+    return left / (left + planned)

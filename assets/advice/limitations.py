@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, DEFAULT_LLM, ImportedTrace, count_shares
+from fleetcast.assets.advice.imported_trace import (
+    CONFIG_FORMAT,
+    DEFAULT_LLM,
+    ImportedTrace,
+    count_shares,
+    unprofiled_share,
+)
 from fleetcast.assets.advice.phrases import (
     MAX_NAMES_LISTED,
     join_few_names,
@@ -11,9 +17,9 @@ from fleetcast.assets.advice.phrases import (
     share_as_percent,
 )
 from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.studies.latency_error import profile_errors
 from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
-from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.catalogue import Catalogue
 
 FEW_REQUESTS = 100  # below this, one request is more than 1 % of the share in time
@@ -206,10 +212,9 @@ def _llm_limitations(imported: ImportedTrace, catalogue: Catalogue) -> Iterator[
     """Yield limitations from llms without a profile or name."""
     profiled = join_all_names(list(catalogue.llms))
     if imported.unprofiled:
-        total = sum(imported.requests_by_source_llm.values()) or imported.requests
         unprofiled = [name for name, _ in count_shares(imported.unprofiled)]
         names, example = join_few_names(unprofiled), name_llm_to_assume(unprofiled)
-        share = sum(imported.unprofiled.values()) / max(total, sum(imported.unprofiled.values()))
+        share = unprofiled_share(imported.unprofiled, imported.requests if imported.llms else 0)
         yield Limitation(
             "llm",
             f"There is no latency profile of {names} ({share_as_percent(share)} of the requests): no fleet "
@@ -237,5 +242,5 @@ def latency_profiles_section(settings: RunSettings) -> list[Numbers]:
             "error_share": max(error.prefill_share, error.decode_share),
             "source": error.profile.source,
         }
-        for error in errors_in_use(settings.catalogue, settings.config.fleet.deployments.items())
+        for error in profile_errors(settings)
     ]

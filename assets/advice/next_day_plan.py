@@ -3,6 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
+from typing import Any
+
+import pandas as pd
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
 from fleetcast.assets.advice.short_trace import HourSize
@@ -211,27 +214,18 @@ def watch_section(settings: RunSettings, tomorrow: Numbers | None, first: date, 
     }
 
 
-def _surges(tomorrow: Numbers, reactive_share: float) -> list[Numbers]:
+def _surges(tomorrow: Numbers, reactive_share: float) -> list[Any]:
     """Return each llm's fullest hour, all regions together, and the load above which to exceed the plan."""
-    sums: dict[tuple[str, int], list[float]] = {}
-    for row in tomorrow["hours"]:
-        if row["capacity_tokens_per_s"] is not None and row["role"] in INTAKE_ROLES:
-            sums_of_hour = sums.setdefault((row["llm"], row["hour"]), [0.0, 0.0])
-            sums_of_hour[0] += row["demand_tokens_per_s"]
-            sums_of_hour[1] += row["instances"] * row["capacity_tokens_per_s"]
-    fullest: dict[str, Numbers] = {}
-    for (llm, hour), (planned, carries) in sums.items():
-        load = {
-            "llm": llm,
-            "hour": hour,
-            "planned_tokens_per_s": planned,
-            "carries_tokens_per_s": carries,
-            "surge_tokens_per_s": carries * reactive_share,
-            "fullest_share": planned / carries,
-        }
-        if llm not in fullest or load["fullest_share"] > fullest[llm]["fullest_share"]:
-            fullest[llm] = load
-    return sorted(fullest.values(), key=lambda row: -row["fullest_share"])
+    known = [row for row in tomorrow["hours"] if row["capacity_tokens_per_s"] and row["role"] in INTAKE_ROLES]
+    if not known:
+        return []
+    rows = pd.DataFrame(known).rename(columns={"demand_tokens_per_s": "planned_tokens_per_s"})
+    rows["carries_tokens_per_s"] = rows["instances"] * rows["capacity_tokens_per_s"]
+    sums = rows.groupby(["llm", "hour"])[["planned_tokens_per_s", "carries_tokens_per_s"]].sum()
+    sums["surge_tokens_per_s"] = sums["carries_tokens_per_s"] * reactive_share
+    sums["fullest_share"] = sums["planned_tokens_per_s"] / sums["carries_tokens_per_s"]
+    fullest = sums.sort_values("fullest_share", ascending=False, kind="stable").reset_index()
+    return fullest.drop_duplicates("llm").to_dict("records")
 
 
 def _least_certain_hours(tomorrow: Numbers) -> list[Numbers]:

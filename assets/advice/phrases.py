@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from fleetcast.assets.advice.imported_trace import count_shares
+from fleetcast.assets.advice.imported_trace import count_shares, unprofiled_share
 from fleetcast.assets.advice.promise import OUTSIDE_SHARE
 from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
@@ -73,8 +73,8 @@ def _left_out_sentence(trace: Numbers) -> str:
     unprofiled = trace["unprofiled_llms"]
     if not unprofiled:
         return ""
-    names, left = [name for name, _ in count_shares(unprofiled)], sum(unprofiled.values())
-    share = share_as_percent(left / (left + trace["requests"]))
+    names = [name for name, _ in count_shares(unprofiled)]
+    share = share_as_percent(unprofiled_share(unprofiled, trace["requests"]))
     return (
         f"It serves no request of {join_few_names(names)} ({share} of all), of which there is no latency "
         f"profile: --assume-llm {name_llm_to_assume(names)} plans for them too."

@@ -62,17 +62,15 @@ def cheapest_sized_deployments(
     """Return each llm's cheapest deployment that attains the target in its largest hour, of these GPUs."""
     catalogue, rows = settings.catalogue, read_requests_by_hour(settings)
     deployments = dict[str, SizedDeployment]()
-    with progress.bar("cheapest GPUs for the largest hour", len(llms)) as done:
-        for n, llm in enumerate(llms, start=1):
-            llm_rows = rows[rows["llm"] == llm]
-            tokens = llm_rows.groupby("hour_start")["input_tokens"].sum()
-            hour = hour_of_rows(llm_rows[llm_rows["hour_start"] == tokens.idxmax()])
-            pools = [
-                pool for gpu in gpus[llm] for pool in small_deployments(llm, gpu, catalogue, settings.config)
-            ]
-            least = settings.config.fleet.min_instances
-            deployments[llm] = rank_by_cost(settings, llm, hour, pools, least)[0]
-            done(n)
+    for llm in progress.each("cheapest GPUs for the largest hour", llms):
+        llm_rows = rows[rows["llm"] == llm]
+        tokens = llm_rows.groupby("hour_start")["input_tokens"].sum()
+        hour = hour_of_rows(llm_rows[llm_rows["hour_start"] == tokens.idxmax()])
+        pools = [
+            pool for gpu in gpus[llm] for pool in small_deployments(llm, gpu, catalogue, settings.config)
+        ]
+        least = settings.config.fleet.min_instances
+        deployments[llm] = rank_by_cost(settings, llm, hour, pools, least)[0]
     return deployments
 
 

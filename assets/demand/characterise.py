@@ -40,12 +40,10 @@ def characterise_trace(lake: Lake, trace: str, progress: Progress) -> pa.Table:
     refresh_days(lake, trace, progress)
     streams = _streams(lake, trace)
     rows, episodes = [], []
-    with progress.bar(f"parts of {trace}", len(streams)) as done:
-        for count, (keys, stream) in enumerate(streams.items(), start=1):
-            row, of_stream = _describe(dict(zip(STREAM_KEYS, keys, strict=True)), stream)
-            rows.append(row)
-            episodes += of_stream
-            done(count)
+    for keys, stream in progress.each(f"parts of {trace}", streams.items()):
+        row, of_stream = _describe(dict(zip(STREAM_KEYS, keys, strict=True)), stream)
+        rows.append(row)
+        episodes += of_stream
     gaps = lake.sql("select * from gap_variation where trace = $trace", trace=trace).to_pandas()
     table = pd.DataFrame(rows).merge(gaps[[*STREAM_KEYS, *GAP_COLUMNS]], on=STREAM_KEYS, how="left")
     described = pa.Table.from_pandas(table[SCHEMAS["characterisation"].names], preserve_index=False)
@@ -57,10 +55,8 @@ def characterise_trace(lake: Lake, trace: str, progress: Progress) -> pa.Table:
 def refresh_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
     """Update the tables made from each day's requests, and return the days; LakeError without any."""
     days = known_days(lake, "requests", trace)
-    with progress.bar(f"days of {trace}", len(days)) as done:
-        for count, day in enumerate(days, start=1):
-            refresh_day(lake, trace, day)
-            done(count)
+    for day in progress.each(f"days of {trace}", days):
+        refresh_day(lake, trace, day)
     return days
 
 

@@ -160,13 +160,11 @@ def make_demand(
     settings: RunSettings, days: Sequence[date], progress: Progress
 ) -> Iterator[tuple[date, pa.Table]]:
     """Build the demand of days where it is missing or out of date, and yield each day with its demand."""
-    with progress.bar(_progress_label("demand", days), len(days)) as done:
-        for count, day in enumerate(days, start=1):
-            is_stale = is_generated_trace(settings) and not _is_current(settings)
-            if is_stale or not _has_demand(settings, day):
-                demand.build_demand(settings.lake, settings.trace, day)
-            yield day, settings.lake.part("demand", trace=settings.trace, day=day)
-            done(count)
+    for day in progress.each(_progress_label("demand", days), days):
+        is_stale = is_generated_trace(settings) and not _is_current(settings)
+        if is_stale or not _has_demand(settings, day):
+            demand.build_demand(settings.lake, settings.trace, day)
+        yield day, settings.lake.part("demand", trace=settings.trace, day=day)
 
 
 def _progress_label(table: str, days: Sequence[date]) -> str:

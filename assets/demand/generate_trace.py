@@ -69,16 +69,14 @@ def generate_trace(lake: Lake, catalogue: Catalogue, order: GenerationRequest, p
     _drop_other_days(lake, order.name, first, order.days)
     write_tiers(lake, order.name, catalogue)
     requests = 0
-    with progress.bar(f"days of {order.name}", order.days) as done:
-        for number in range(order.days):
-            day = first + timedelta(days=number)
-            columns = client_day(traffic, order.changes, day, first, order.seed, names)
-            rows = canonical_requests(columns, day, f"like {order.like}", catalogue, apps)
-            rows = add_prompts(rows, prompts, day, order.seed)
-            lake.write("requests", rows, trace=order.name, day=day)
-            stamp.write_text(recipe)
-            requests += rows.num_rows
-            done(number + 1)
+    for number in progress.each(f"days of {order.name}", range(order.days)):
+        day = first + timedelta(days=number)
+        columns = client_day(traffic, order.changes, day, first, order.seed, names)
+        rows = canonical_requests(columns, day, f"like {order.like}", catalogue, apps)
+        rows = add_prompts(rows, prompts, day, order.seed)
+        lake.write("requests", rows, trace=order.name, day=day)
+        stamp.write_text(recipe)
+        requests += rows.num_rows
     return requests
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -131,6 +131,13 @@ class Progress:
         If the number of steps is unknown, `total` is 0 and a step is a second.
         """
         yield lambda done: None
+
+    def each(self, label: str, items: Collection[T]) -> Iterator[T]:
+        """Yield the items of a `for` statement, with a bar that has a step for each."""
+        with self.bar(label, len(items)) as done:
+            for number, item in enumerate(items, start=1):
+                yield item
+                done(number)
 
     def replay_bar(self, label: str, total: int) -> AbstractContextManager[Step]:
         """Open a bar of replays; its label says if the kernel must be compiled first, which takes minutes."""

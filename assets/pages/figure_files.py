@@ -17,10 +17,8 @@ def draw_day_figures(
 ) -> dict[str, LakePath]:
     """Draw figures of a day, save them as PNG and return the files by name."""
     paths = {}
-    with (progress or Progress()).bar(f"draw {day}", len(drawings)) as done:
-        for name, draw in drawings.items():
-            paths[name] = save_day_figure(settings, day, name, partial(draw, settings, day))
-            done(len(paths))
+    for name, draw in (progress or Progress()).each(f"draw {day}", drawings.items()):
+        paths[name] = save_day_figure(settings, day, name, partial(draw, settings, day))
     return paths
 
 

@@ -41,10 +41,8 @@ def score_day(settings: RunSettings, day: date, progress: Progress | None = None
     hours = list(pairwise(ends)) if are_many else [(None, None)]
     parts = [{"policy": policy, "begin": begin, "end": end} for policy in policies for begin, end in hours]
     scores = []
-    with (progress or Progress()).bar(f"score {day}", len(parts)) as done:
-        for part in parts:
-            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **part))
-            done(len(scores))
+    for part in (progress or Progress()).each(f"score {day}", parts):
+        scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **part))
     table = pa.concat_tables(scores)
     grain = read_sql("marts/scorecard.sql").listed("grain")
     table = table.sort_by([(name, "ascending") for name in grain])  # equal outcomes give equal bytes

@@ -125,12 +125,8 @@ def gpu_needs(
                 gpus * np.ceil(interactive[llm, j].max(axis=-1) / per_s),
                 gpus * batch_tier[llm, j].mean(axis=-1) / per_s,
             )
-            before = needs.get((region, gpu_part.gpu))
-            needs[region, gpu_part.gpu] = (
-                option_needs
-                if before is None
-                else GpuNeeds(before[0] + option_needs[0], before[1] + option_needs[1])
-            )
+            before = needs.get((region, gpu_part.gpu), GpuNeeds(np.zeros(1), np.zeros(1)))
+            needs[region, gpu_part.gpu] = GpuNeeds(before[0] + option_needs[0], before[1] + option_needs[1])
     return needs
 
 

@@ -18,18 +18,15 @@ from fleetcast.assets.studies.engine_commands import (
     BACKEND_TITLES,
     ENGINE_PORT,
     EngineCommand,
-    checkpoint_format,
     describe_point,
     describe_shape,
     engine_commands,
     flags,
-    model_name,
-    quantises,
 )
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
 from fleetcast.models.configure.fleet_trials import FleetScore
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import VLLM, Llm
+from fleetcast.models.world.catalogue_entries import VLLM
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
@@ -56,33 +53,32 @@ ROUTERS_IN_WORDS = {
 DYNAMO_ROUTERS, NEAREST_DYNAMO_ROUTER = {"round_robin": "round-robin"}, "kv"
 
 
-def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
+def describe_requirements(commands: Sequence[EngineCommand]) -> list[str]:
     """Return sentences: what the cost depends on, and the commands do not say."""
-    routing, lines = score.point.settings.routing, []
-    if max(score.counts) > 1:
+    first, lines = commands[0], list[str]()
+    routing = first.point.settings.routing
+    if max(command.instances for command in commands) > 1:
         lines.append(f"Router between the instances of a role: {routing}, {ROUTERS_IN_WORDS[routing]}.")
         lines.append(
             "A plain Service spreads connections by chance: the attainment that was replayed is lost."
         )
-    if rates := score.point.settings.speculative_acceptance:
+    if rates := first.point.settings.speculative_acceptance:
         lines.append(
             f"Each step checks {len(rates)} draft tokens, accepted at the rates {list(rates)}. Compare "
             "vllm:spec_decode_num_accepted_tokens_per_pos with them, and name your own drafter."
         )
-    backend = score.point.variant.backend
-    if made := checkpoint_format(arch, score.point, backend):
+    if made := first.checkpoint_format(first.backend):
         lines.append(
-            f"The weights have {quantises(arch, score.point)} bits ({made}). Replace "
-            f"{model_name(llm, arch, score.point, backend)} by the path of a checkpoint of "
-            f"{arch.model or llm} in this format."
+            f"The weights have {first.quantised_bits} bits ({made}). Replace {first.model(first.backend)} by "
+            f"the path of a checkpoint of {first.arch.model or first.llm} in this format."
         )
     return lines
 
 
-def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
+def render_commands(commands: Sequence[EngineCommand]) -> str:
     """Return a shell file that runs one instance of each role, with other backends' commands as comments."""
     lines = ["#!/bin/sh", "# One instance of each role on this machine."]
-    lines += [f"# {line}" for line in describe_requirements(llm, arch, score)]
+    lines += [f"# {line}" for line in describe_requirements(commands)]
     if len(commands) > 1:
         lines.append("# A proxy sends each request to a prefill instance, then to a decode instance.")
     first = 0
@@ -156,14 +152,14 @@ def render_overrides(llm: str, catalogue: Catalogue, point: EnginePoint) -> list
     return lines
 
 
-def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
+def render_kubernetes(commands: Sequence[EngineCommand]) -> str:
     """Return a Deployment of Kubernetes, or a DynamoGraphDeployment where prefill and decode are apart.
 
     Comments before it say what it does not set.
     """
-    name, routing, backend = dns_label(llm), score.point.settings.routing, score.point.variant.backend
+    routing, backend = commands[0].point.settings.routing, commands[0].backend
     notes = [
-        *describe_requirements(llm, arch, score),
+        *describe_requirements(commands),
         f"Nodes are chosen by their label {PRODUCT_LABEL}. Compare: kubectl get nodes -L {PRODUCT_LABEL}",
     ]
     if len(commands) > 1 and routing not in DYNAMO_ROUTERS:
@@ -172,7 +168,7 @@ def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, sc
         Path(__file__).with_name("engines.yaml.j2"),
         {"yaml": yaml_scalar},
         notes=notes,
-        name=name,
+        name=dns_label(commands[0].llm),
         commands=commands,
         port=ENGINE_PORT,
         product_label=PRODUCT_LABEL,
@@ -247,9 +243,9 @@ def write_answer_files(
     commands = engine_commands(llm, arch, answer.market, answer.best)
     files = {
         "answer.json": answer_json(answer, traffic),
-        "engines.sh": render_commands(llm, commands, arch, answer.best),
+        "engines.sh": render_commands(commands),
         "fleet.toml": render_config(llm, answer.market, answer.best),
-        "engines.yaml": render_kubernetes(llm, commands, arch, answer.best),
+        "engines.yaml": render_kubernetes(commands),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():

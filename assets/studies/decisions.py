@@ -7,7 +7,7 @@ requests miss. A search finds the share at which the day just attains the SLO ta
 decision_leaderboard compares the methods there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 
 import numpy as np
@@ -47,17 +47,13 @@ def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Ta
     target = settings.catalogue.tiers[tier].attainment_target_share
     plan_trial = make_trial_planner(settings, day, tier, progress)
     workload, tables = read_workload(settings, day), list[pa.Table]()
-
-    def replay_round(shares: Mapping[str, float]) -> list[TargetTrial]:
-        trials = (plan_trial(method, share) for method, share in shares.items())
-        replayed = list(replay_trials(trials, len(shares), workload, "plan and replay", progress))
-        tables.extend(replayed)
-        return [
-            knob_trial_point(rows, share, tier) for rows, share in zip(replayed, shares.values(), strict=True)
-        ]
-
     search = KnobSearch((*settings.config.forecast.methods, TRUTH), target)
-    search.run(list(search.knob_trials), replay_round)
+    while shares := search.points(search.knob_trials):
+        trials = (plan_trial(method, share) for method, share in shares.items())
+        replayed = replay_trials(trials, len(shares), workload, "plan and replay", progress)
+        for (method, share), rows in zip(shares.items(), replayed, strict=True):
+            search.knob_trials[method].append(knob_trial_point(rows, share, tier))
+            tables.append(rows)
     write_trials(settings, "decide", day, pa.concat_tables(tables))
     return settings.day_rows("decisions", day)
 

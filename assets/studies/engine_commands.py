@@ -3,12 +3,11 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
-from fleetcast.models.world.catalogue_entries import VLLM, Llm
+from fleetcast.models.world.catalogue_entries import VLLM, Gpu, Llm
 from fleetcast.models.world.model_rows import file_stem
 
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
@@ -28,15 +27,35 @@ PRODUCTS = {
 
 
 class EngineCommand(NamedTuple):
-    """The command of one instance of a role."""
+    """The command of one instance of a role of a point."""
 
+    llm: str
+    arch: Llm  # the llm without the point's variant
+    market: EngineMarket
+    point: EnginePoint
     role: str
-    instances: int
     shape: EngineShape
-    product: str  # label of its nodes; the name of the GPU type where none is known
-    backend: str  # whose seconds the cost has
-    by_backend: Mapping[str, list[str]]
-    dynamo: list[str]  # arguments of Dynamo's component of this backend
+    instances: int
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU type in the catalogue."""
+        return next(iter(self.market.catalogues.values())).gpus[self.shape.gpu]
+
+    @property
+    def product(self) -> str:
+        """The label of its nodes; the name of the GPU type where none is known."""
+        return PRODUCTS.get(self.gpu.system or "", self.shape.gpu)
+
+    @property
+    def backend(self) -> str:
+        """The backend whose seconds the cost has."""
+        return self.point.variant.backend
+
+    @property
+    def by_backend(self) -> dict[str, list[str]]:
+        """The command of every backend."""
+        return {"vllm": vllm_command(self), "sglang": sglang_command(self), "trtllm": trtllm_command(self)}
 
     @property
     def words(self) -> list[str]:
@@ -47,6 +66,35 @@ class EngineCommand(NamedTuple):
     def server(self) -> list[str]:
         """The same, for requests from other machines."""
         return [*self.words, *flags(host="0.0.0.0", port=ENGINE_PORT)]
+
+    @property
+    def dynamo(self) -> list[str]:
+        """The arguments of Dynamo's component of this backend."""
+        if self.backend == "sglang":
+            return sglang_command(self)[3:]
+        mode = flags(disaggregation_mode=self.role)
+        if self.backend == "trtllm":
+            arguments = repr(trtllm_arguments(self))  # it reads a dict of Python
+            return [*flags(model_path=self.model("trtllm"), override_engine_args=arguments), *mode]
+        return ["--model", *vllm_command(self)[2:], *mode]
+
+    @property
+    def quantised_bits(self) -> int | None:
+        """The bits to which the weights of the llm are quantised; None: they keep their own."""
+        bits = self.point.variant.weight_bits
+        return bits if bits < self.arch.weight_bits else None
+
+    def model(self, backend: str) -> str:
+        """Return the model that a backend loads: a path to replace where its weights are not published."""
+        made = self.checkpoint_format(backend)
+        return f"/path/to/{file_stem(self.llm)}-{made}" if made else self.arch.model or self.llm
+
+    def checkpoint_format(self, backend: str) -> str | None:
+        """Return the format of a checkpoint to make before; None: the backend quantises, or nothing is.
+
+        vLLM and SGLang make fp8 of bf16 weights as they load them, but not nvfp4. TensorRT-LLM makes neither.
+        """
+        return {4: "nvfp4", 8: "fp8" if backend == "trtllm" else None}.get(self.quantised_bits or 0)
 
 
 def describe_point(point: EnginePoint) -> str:
@@ -68,32 +116,21 @@ def describe_shape(shape: EngineShape) -> str:
 
 
 def engine_commands(llm: str, arch: Llm, market: EngineMarket, score: FleetScore) -> list[EngineCommand]:
-    """Return the command of each role, for every backend; `arch` is the llm without the variant."""
-    point, backend = score.point, score.point.variant.backend
+    """Return the command of each role; `arch` is the llm without the variant."""
+    point = score.point
     roles = ("whole",) if point.decode is None else ("prefill", "decode")
-    gpus = next(iter(market.catalogues.values())).gpus
     return [
-        EngineCommand(
-            role, count, shape, PRODUCTS.get(gpus[shape.gpu].system or "", shape.gpu), backend,
-            {
-                name: command(llm, arch, market, point, shape, role)
-                for name, command in (
-                    ("vllm", vllm_command), ("sglang", sglang_command), ("trtllm", trtllm_command)
-                )
-            },
-            dynamo_arguments(llm, arch, market, point, shape, role),
-        )
-        for role, shape, count in zip(roles, point.shapes, score.counts, strict=True)
-    ]  # fmt: skip
+        EngineCommand(llm, arch, market, point, *of_role)
+        for of_role in zip(roles, point.shapes, score.counts, strict=True)
+    ]
 
 
-def vllm_command(
-    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
-) -> list[str]:
+def vllm_command(engine: EngineCommand) -> list[str]:
     """Return the arguments of `vllm serve`."""
-    settings, variant, fleet = point.settings, point.variant, market.config.fleet
+    shape, fleet = engine.shape, engine.market.config.fleet
+    settings, variant = engine.point.settings, engine.point.variant
     cache = "--enable-prefix-caching" if settings.prefix != "none" else "--no-enable-prefix-caching"
-    words = ["vllm", "serve", model_name(llm, arch, point, "vllm"), *flags(
+    words = ["vllm", "serve", engine.model("vllm"), *flags(
         tensor_parallel_size=shape.tensor_parallel,
         pipeline_parallel_size=shape.pipeline_parallel,
         max_num_seqs=settings.max_batch,
@@ -102,11 +139,11 @@ def vllm_command(
         block_size=fleet.kv_block_tokens,
     ), cache]  # fmt: skip
     words += flags(data_parallel_size=shape.data_parallel_size) if shape.data_parallel_size > 1 else []
-    words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
+    words += ["--quantization", "fp8"] if engine.quantised_bits == 8 else []
     words += ["--kv-cache-dtype", "fp8"] if variant.kv_bits == 8 else []
-    words += ["--kv-cache-dtype", "bfloat16"] if variant.kv_bits > arch.kv_bits else []
+    words += ["--kv-cache-dtype", "bfloat16"] if variant.kv_bits > engine.arch.kv_bits else []
     words += ["--enable-expert-parallel"] if variant.is_expert_parallel else []
-    words += ["--kv-transfer-config", TRANSFER] if role != "whole" else []
+    words += ["--kv-transfer-config", TRANSFER] if engine.role != "whole" else []
     if settings.speculative_acceptance:
         drafter = {"method": "eagle3", "model": DRAFTER}
         if settings.speculative_draft_s == 0:
@@ -116,13 +153,12 @@ def vllm_command(
     return words
 
 
-def sglang_command(
-    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
-) -> list[str]:
+def sglang_command(engine: EngineCommand) -> list[str]:
     """Return the arguments of SGLang's server with the same settings."""
-    settings, variant, fleet = point.settings, point.variant, market.config.fleet
+    shape, fleet = engine.shape, engine.market.config.fleet
+    settings, variant = engine.point.settings, engine.point.variant
     words = ["python", "-m", "sglang.launch_server", *flags(
-        model_path=model_name(llm, arch, point, "sglang"),
+        model_path=engine.model("sglang"),
         tp_size=shape.tensor_parallel * shape.data_parallel_size,
         pp_size=shape.pipeline_parallel,
         max_running_requests=settings.max_batch,
@@ -131,14 +167,14 @@ def sglang_command(
         page_size=fleet.kv_block_tokens,
     ), "--enable-mixed-chunk"]  # fmt: skip
     words += ["--disable-radix-cache"] if settings.prefix == "none" else []
-    words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
+    words += ["--quantization", "fp8"] if engine.quantised_bits == 8 else []
     words += ["--kv-cache-dtype", "fp8_e4m3"] if variant.kv_bits == 8 else []
-    words += ["--kv-cache-dtype", "bf16"] if variant.kv_bits > arch.kv_bits else []
+    words += ["--kv-cache-dtype", "bf16"] if variant.kv_bits > engine.arch.kv_bits else []
     if shape.data_parallel_size > 1:  # SGLang's tp counts the GPUs of all ranks
         words += [*flags(dp_size=shape.data_parallel_size), "--enable-dp-attention"]
     ranks_gpus = shape.tensor_parallel * shape.data_parallel_size
     words += ["--ep-size", str(ranks_gpus)] if variant.is_expert_parallel else []
-    words += ["--disaggregation-mode", role] if role != "whole" else []
+    words += ["--disaggregation-mode", engine.role] if engine.role != "whole" else []
     if drafts := len(settings.speculative_acceptance):
         algorithm = "NGRAM" if settings.speculative_draft_s == 0 else "EAGLE3"
         words += flags(speculative_algorithm=algorithm, speculative_num_draft_tokens=drafts + 1)
@@ -149,28 +185,24 @@ def sglang_command(
     return words
 
 
-def trtllm_command(
-    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
-) -> list[str]:
+def trtllm_command(engine: EngineCommand) -> list[str]:
     """Return the words of a shell that runs `trtllm-serve` with the same settings; options may follow."""
-    arguments = json.dumps(trtllm_arguments(arch, market, point, shape, role))
-    model, file = model_name(llm, arch, point, "trtllm"), f"/tmp/trtllm-{role}.yaml"
+    arguments = json.dumps(trtllm_arguments(engine))
+    model, file = engine.model("trtllm"), f"/tmp/trtllm-{engine.role}.yaml"
     serve = shlex.join(["trtllm-serve", "serve", model, "--config", file])
     return ["sh", "-c", f'echo {shlex.quote(arguments)} > {file}; exec {serve} "$@"', "trtllm"]
 
 
-def trtllm_arguments(
-    arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
-) -> dict[str, Any]:
+def trtllm_arguments(engine: EngineCommand) -> dict[str, Any]:
     """Return the settings by their names in TensorRT-LLM's file of arguments.
 
     Its share of the memory is what the cache takes of all that the weights leave. That of [fleet] is what
     weights and cache take of all.
     """
-    settings, variant, fleet = point.settings, point.variant, market.config.fleet
-    gpu = next(iter(market.catalogues.values())).gpus[shape.gpu]
-    memory_bytes = shape.rank_gpus * gpu.memory_gib * 2**30
-    served = dataclasses.replace(arch, **variant._asdict(), expert_ranks=shape.data_parallel_size)
+    shape, fleet = engine.shape, engine.market.config.fleet
+    settings, variant = engine.point.settings, engine.point.variant
+    memory_bytes = shape.rank_gpus * engine.gpu.memory_gib * 2**30
+    served = dataclasses.replace(engine.arch, **variant._asdict(), expert_ranks=shape.data_parallel_size)
     weight_bytes = served.weight_bytes
     free_share = (fleet.kv_memory_share * memory_bytes - weight_bytes) / (memory_bytes - weight_bytes)
     arguments: dict[str, Any] = {
@@ -190,7 +222,7 @@ def trtllm_arguments(
         arguments["enable_attention_dp"] = True
     if variant.is_expert_parallel:
         arguments["moe_expert_parallel_size"] = shape.tensor_parallel * shape.data_parallel_size
-    if role != "whole":
+    if engine.role != "whole":
         arguments["cache_transceiver_config"] = {"backend": "DEFAULT"}
     if drafts := len(settings.speculative_acceptance):
         drafter = {"decoding_type": "Eagle3", "speculative_model": DRAFTER}
@@ -200,40 +232,6 @@ def trtllm_arguments(
     return arguments
 
 
-def dynamo_arguments(
-    llm: str, arch: Llm, market: EngineMarket, point: EnginePoint, shape: EngineShape, role: str
-) -> list[str]:
-    """Return the arguments of Dynamo's component of the point's backend."""
-    if point.variant.backend == "sglang":
-        return sglang_command(llm, arch, market, point, shape, role)[3:]
-    mode = flags(disaggregation_mode=role)
-    if point.variant.backend == "trtllm":
-        arguments = repr(trtllm_arguments(arch, market, point, shape, role))  # it reads a dict of Python
-        model = model_name(llm, arch, point, "trtllm")
-        return [*flags(model_path=model, override_engine_args=arguments), *mode]
-    return ["--model", *vllm_command(llm, arch, market, point, shape, role)[2:], *mode]
-
-
-def quantises(arch: Llm, point: EnginePoint) -> int | None:
-    """Return the bits to which the weights of the llm are quantised; None: they keep their own."""
-    return point.variant.weight_bits if point.variant.weight_bits < arch.weight_bits else None
-
-
 def flags(**values: object) -> list[str]:
     """Return options by name, with dashes."""
     return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-
-
-def model_name(llm: str, arch: Llm, point: EnginePoint, backend: str) -> str:
-    """Return the model that an engine loads: a path to replace where its weights are not published."""
-    made = checkpoint_format(arch, point, backend)
-    return f"/path/to/{file_stem(llm)}-{made}" if made else arch.model or llm
-
-
-def checkpoint_format(arch: Llm, point: EnginePoint, backend: str) -> str | None:
-    """Return the format of a checkpoint that must be made before; None: the engine quantises, or nothing is.
-
-    vLLM and SGLang make fp8 of bf16 weights as they load them, but not nvfp4. TensorRT-LLM makes neither.
-    """
-    bits = quantises(arch, point)
-    return {4: "nvfp4", 8: "fp8" if backend == "trtllm" else None}.get(bits or 0)

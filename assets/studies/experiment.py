@@ -9,7 +9,7 @@ settings and gets the same rows. Inputs that variants share (demand, forecasts, 
 before. `KnobSearch` finds the value of each planner's knob at which it attains the required targets.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -205,12 +205,6 @@ class KnobSearch:
             for name in names
         }
         return {name: value for name, value in points.items() if value is not None}
-
-    def run(self, names: Sequence[str], play: Callable[[Mapping[str, float]], Iterable[TargetTrial]]) -> None:
-        """Run rounds until all searches end; `play` takes the next knob values and returns their trials."""
-        while points := self.points(names):
-            for name, trial in zip(points, play(points), strict=True):
-                self.knob_trials[name].append(trial)
 
     def highest_attaining_knob(self, name: str) -> float | None:
         """Return the highest knob value at which a planner attains the target; None if it never does."""

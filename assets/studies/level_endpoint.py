@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.replays.replay_workloads import build_trace_arrays
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.replay.session.trace_rows import select_requests
-from fleetcast.models.trials.capacity import trial_fleet
+from fleetcast.models.trials.capacity import replay_fixed_fleet, trial_fleet
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.fleet_config import Deployment
@@ -114,9 +113,8 @@ def replay_endpoint(
     run_config = replace(settings.config, replay=replace(config, cascades={}))
     fleet = trial_fleet(llm, endpoint.deployment, catalogue, run_config, instances)
     until_s = float(trace.arrival_s[-1]) + 1.0
-    schedule = Schedule(np.diff(fleet.slots), hour_s=until_s)
     rules = make_rules(catalogue, run_config.replay, "follow")
-    return replay_trace(trace, fleet, schedule, rules, until_s), fleet
+    return replay_fixed_fleet(trace, fleet, rules, until_s), fleet
 
 
 def endpoint_cost(endpoint: Endpoint, instances: int) -> tuple[float, float]:

@@ -66,10 +66,8 @@ def try_levels(settings: RunSettings, day: date, query: LevelsQuery, progress: P
         for load in query.loads
         for stack in dict.fromkeys((*query.stacks, LIMIT_STACK))
     ]
-    with progress.bar(f"try levels of {endpoint.llm} in {endpoint.region}", len(searches)) as done:
-        for number, (by, load, stack) in enumerate(searches, start=1):
-            try_stack(bench, by, load, stack, query)
-            done(number)
+    for by, load, stack in progress.each(f"try levels of {endpoint.llm} in {endpoint.region}", searches):
+        try_stack(bench, by, load, stack, query)
     table = pa.Table.from_pandas(bench.rows(), SCHEMAS["level_trials"], preserve_index=False)
     file = re.sub(r"[^\w.-]", "_", f"{endpoint.llm}@{endpoint.region}")
     settings.lake.write("level_trials", table, file, trace=settings.trace, day=day)

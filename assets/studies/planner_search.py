@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,16 @@ from fleetcast.assets.studies.board_day import (
     with_policies,
     worst_attained_ratio,
 )
-from fleetcast.assets.studies.experiment import INPUT_TABLES, TUNED, KnobSearch, Variant, scratch_lake
+from fleetcast.assets.studies.experiment import (
+    EMPTY_MAPPING,
+    INPUT_TABLES,
+    TUNED,
+    KnobSearch,
+    Variant,
+    scratch_lake,
+)
 from fleetcast.models.traffic.day_resample import resample_arrivals
-from fleetcast.models.trials.target_search import POINT_STEP, TargetTrial
+from fleetcast.models.trials.target_search import TargetTrial
 from fleetcast.models.world.knobs import factor_settings
 from fleetcast.models.world.planners import ablation_steps
 
@@ -34,31 +41,26 @@ QUALITY_RAISE_FACTOR = 1.5  # of the missing quality, added to the required one
 SHARED = (*INPUT_TABLES, "answers")
 
 
-class SearchStart(NamedTuple):
-    """Start values of a search."""
-
-    target: float = 1.0  # required fraction of each tier's target
-    quality_margin: Mapping[str, float] = {}  # quality required above that of [quality], by model routing
-    first: Mapping[str, float] = {}  # first capacity share by planner; default: the same for all
-    step: float = POINT_STEP
-    draw: int = 0  # number of the resample of the day's requests; 0: the recorded requests
-
-
-FRESH_START = SearchStart()
-
-
 class PlannerSearch(KnobSearch):
     """The search of a day, in a scratch lake: all planners must attain a fraction of each tier's target."""
 
     def __init__(
-        self, settings: RunSettings, day: date, progress: Progress, start: SearchStart = FRESH_START
+        self,
+        settings: RunSettings,
+        day: date,
+        progress: Progress,
+        quality_margin: Mapping[str, float] = EMPTY_MAPPING,
+        draw: int = 0,
+        **start: Any,
     ) -> None:
-        """Set up the search; `settings`: planners as policies, over a lake with the day's forecasts."""
-        super().__init__(
-            settings.config.replay.policies, start.target, BOARD_NEAR_SHARE, start.first, start.step
-        )
-        self.settings, self.day, self.progress, self.draw = settings, day, progress, start.draw
-        self.board_day = BoardDay(settings, day, progress, start.quality_margin)
+        """Set up the search; `settings`: planners as policies, over a lake with the day's forecasts.
+
+        `quality_margin`: quality required above that of [quality], by model routing. `draw`: number of the
+        resample of the day's requests; 0: the recorded requests. `start`: of KnobSearch.
+        """
+        super().__init__(settings.config.replay.policies, near_share=BOARD_NEAR_SHARE, **start)
+        self.settings, self.day, self.progress, self.draw = settings, day, progress, draw
+        self.board_day = BoardDay(settings, day, progress, quality_margin)
         self.quality_raises = Counter[str]()
         self.found: dict[str, list[tuple[float, list[MetricRow]]]] = {name: [] for name in self.knob_trials}
 
@@ -88,8 +90,8 @@ class PlannerSearch(KnobSearch):
             write_resampled_day(scratch, self.day, draw)
             forecast_day(scratch, self.day, self.progress)
             margin = self.board_day.quality_margin
-            start = SearchStart(self.target, margin, first, CLOSE_STEP, draw)
-            search = PlannerSearch(scratch, self.day, self.progress, start)
+            start = {"target": self.target, "first": first, "step": CLOSE_STEP}
+            search = PlannerSearch(scratch, self.day, self.progress, margin, draw, **start)
             search.search(list(first))
         return search
 
@@ -136,16 +138,12 @@ class PlannerSearch(KnobSearch):
 
     def rows(self, name: str, twin: str) -> list[pa.Table]:
         """Return the trials of a planner, under its own name or that of an equal one (`twin`)."""
-        rules, quality, ideas = (
-            self.settings.config.rules,
-            self.settings.config.quality,
-            ablation_steps().get(twin),
-        )
+        config, ideas = self.settings.config, ablation_steps().get(twin)
         required: list[MetricRow] = [
             {"metric": "required_ratio", "value": self.target},
-            {"metric": "required_quality", "value": quality.quality if quality else None},
+            {"metric": "required_quality", "value": config.quality.quality if config.quality else None},
         ]
-        labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
+        labels = {"what": config.rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
         tables = []
         for factor, figures in self.found[name]:
             tiers = [figure["tier"] for figure in figures if figure["metric"] == ATTAINED]

@@ -80,13 +80,11 @@ def answer_rent_query(
         for kind in RENT_FLEET_KINDS
         if (kind == "combos") == (query.way == "apart") or query.way == "any"
     ]
-    with progress.bar("replay fleets", len(kinds)) as done:
-        for n, kind in enumerate(kinds, start=1):
-            fleet, missing = best_fleet(scenario, options_of_kind(kind, options), query.caps, hour)
-            short = missing or short
-            if fleet is not None:
-                fleets[kind] = fleet
-            done(n)
+    for kind in progress.each("replay fleets", kinds):
+        fleet, missing = best_fleet(scenario, options_of_kind(kind, options), query.caps, hour)
+        short = missing or short
+        if fleet is not None:
+            fleets[kind] = fleet
     if query.edges is not None and query.way != "apart":
         [colocated] = options_of_kind("mixed_types", options)
         fleet, missing = best_fleet_by_bucket(scenario, colocated, query.caps, hour, query.edges)

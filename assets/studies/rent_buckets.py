@@ -13,11 +13,11 @@ import numpy as np
 
 from fleetcast.assets.plans.request_mixes import RequestMix
 from fleetcast.assets.studies.rent_fleets import (
-    FACTORS,
     RentedFleet,
     RentOptions,
     build_rent_offer,
     combo_goodput,
+    smallest_attaining_fleet,
     team_pools,
 )
 from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
@@ -58,18 +58,16 @@ def best_fleet_by_bucket(
     rate = np.array(
         [[combo_goodput(bucket_scenario, combo) for combo, _ in options] for bucket_scenario in by_bucket]
     )
-    offer, target = build_rent_offer(options, caps), scenario.tier.attainment_target_share
-    best: RentedFleet | None = None
-    for factor in FACTORS:
+    offer = build_rent_offer(options, caps)
+
+    def solve(factor: float) -> tuple[RentalPlan, str]:
         rented = share_program.solve_shares(offer, factor * rates, rate, options=DEFAULT_SOLVER)
-        if short := describe_shortage(offer, rented, factor * rates, titles):
-            return (None, short) if factor <= 1 else (best, "")
-        fleet = replay_bucket_fleet(scenario, options, rented, bucket, hour)
-        if best is None or fleet.met.attainment_share > best.met.attainment_share:
-            best = fleet
-        if fleet.met.attainment_share >= target:
-            break
-    return best, ""
+        return rented, describe_shortage(offer, rented, factor * rates, titles)
+
+    def replay(rented: RentalPlan) -> RentedFleet:
+        return replay_bucket_fleet(scenario, options, rented, bucket, hour)
+
+    return smallest_attaining_fleet(scenario, solve, replay)
 
 
 def assign_buckets(hour: BusiestHour, edges: BucketEdges) -> tuple[Ints, list[str]]:

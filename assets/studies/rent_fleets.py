@@ -5,8 +5,9 @@ scaled to the coming peak, is replayed on that fleet. The load in the program st
 grows until the replayed fleet attains its target, so that fleets are compared by cost at equal attainment.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -76,11 +77,9 @@ def measure_options(
     if way != "together":
         candidates += teams_worth_trying(scenario, prices)
     options = []
-    with progress.bar("goodput of options", len(candidates)) as done:
-        for n, combo in enumerate(candidates, start=1):
-            rate = combo_goodput(scenario, combo)
-            options += [(combo, rate)] if rate > 0 else []
-            done(n)
+    for combo in progress.each("goodput of options", candidates):
+        rate = combo_goodput(scenario, combo)
+        options += [(combo, rate)] if rate > 0 else []
     if not options:
         raise ValueError(
             f"No instance of these GPU types meets the targets of {scenario.tier_name} "
@@ -113,11 +112,9 @@ def choose_opportunism(
         for weight in KEEP_WEIGHTS
     ]
     scenarios = [scenario._replace(config=replace(scenario.config, replay=rule)) for rule in rules]
-    with progress.bar("weight of opportunism", len(scenarios)) as done:
-        rates = []
-        for n, candidate in enumerate(scenarios, start=1):
-            rates.append(combo_goodput(candidate, teams[0]))
-            done(n)
+    rates = []
+    for candidate in progress.each("weight of opportunism", scenarios):
+        rates.append(combo_goodput(candidate, teams[0]))
     return scenarios[int(np.argmax(rates))]
 
 
@@ -179,20 +176,39 @@ def best_fleet(
 def cheapest_attaining_fleet(
     scenario: RentScenario, options: RentOptions, caps: Mapping[str, int], hour: BusiestHour
 ) -> tuple[RentedFleet | None, str]:
-    """Return the smallest fleet that attains the target in the busiest hour, else that attains most."""
-    target, replayed = scenario.tier.attainment_target_share, dict[tuple[int, ...], RentedFleet]()
-    for factor in FACTORS:  # more load costs more, so the first fleet that attains is the cheapest
-        rented, short = solve_rented_counts(scenario, options, caps, factor)
-        if short and factor <= 1:
-            return None, solve_rented_counts(scenario, options, caps, 1.0)[1]
-        if short:
-            break
+    """Return `smallest_attaining_fleet` of these options for all requests together."""
+    replayed = dict[tuple[int, ...], RentedFleet]()
+
+    def replay(rented: RentalPlan) -> RentedFleet:
         counts = tuple(int(n) for n in rented.counts)
         if counts not in replayed:
             replayed[counts] = replay_rented_fleet(scenario, options, rented, hour)
-        if replayed[counts].met.attainment_share >= target:
-            return replayed[counts], ""
-    return max(replayed.values(), key=lambda fleet: fleet.met.attainment_share), ""
+        return replayed[counts]
+
+    return smallest_attaining_fleet(scenario, partial(solve_rented_counts, scenario, options, caps), replay)
+
+
+def smallest_attaining_fleet(
+    scenario: RentScenario,
+    solve: Callable[[float], tuple[RentalPlan, str]],
+    replay: Callable[[RentalPlan], RentedFleet],
+) -> tuple[RentedFleet | None, str]:
+    """Return the smallest fleet that attains the target in the busiest hour, else that attains most.
+
+    None where the load itself cannot be served, with the sentence about the shortage. `solve`: returns the
+    plan for a multiple of the load, and a sentence about any shortage.
+    """
+    target, fleets = scenario.tier.attainment_target_share, list[RentedFleet]()
+    for factor in FACTORS:  # more load costs more, so the first fleet that attains is the cheapest
+        rented, short = solve(factor)
+        if short and factor <= 1:
+            return None, solve(1.0)[1]
+        if short:
+            break
+        fleets.append(replay(rented))
+        if fleets[-1].met.attainment_share >= target:
+            return fleets[-1], ""
+    return max(fleets, key=lambda fleet: fleet.met.attainment_share), ""
 
 
 def build_rent_offer(options: RentOptions, caps: Mapping[str, int]) -> RentalOffer:

@@ -12,10 +12,9 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.metrics import is_tier_slo_met, is_tpot_met, tpot_s
 from fleetcast.models.plan.request_buckets import expected_output_tokens
 from fleetcast.models.replay.kernel_inputs import TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.replay.session.trace_rows import single_tier_trace
-from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.capacity import fixed_fleet, replay_fixed_fleet
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import Tier
@@ -108,7 +107,7 @@ def replay_hour(
         fleet = fleet._replace(takes=fleet.takes & np.eye(len(pools), dtype=bool))
     rules = make_rules(tier_catalogue, replace(config.replay, spread="weights"), "follow")
     until_s = hour.until_s + TAIL_S
-    outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outcome = replay_fixed_fleet(trace, fleet, rules, until_s)
     outputs = hour.trace.output_tokens
     ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
     tpots_s, is_finished = tpot_s(ttft_s, e2e_s, outputs), outcome.status == Ending.FINISHED

@@ -100,14 +100,10 @@ def run_variant(variant: StudyVariant, prepared: Lake, progress: Progress) -> pa
             replay_days(scratch, days, policies, progress, largest)
             quarters = {name: quarters[name] + peaks.sum(axis=0) for name, peaks in largest.items()}
         tables = []
-        with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
-            for policy in policies:
-                metrics = policy_metrics(scratch.lake, policy, in_one_go=variant.in_one_go)
-                trial = Variant(
-                    variant.name, scratch, variant.days[-1], policy, labels={"study": variant.study}
-                )
-                tables.append(trial.rows([*metrics, *quarter_hour_metrics(scratch, quarters[policy])]))
-                done(len(tables))
+        for policy in progress.each(f"measure {variant.study}, {variant.name}", policies):
+            metrics = policy_metrics(scratch.lake, policy, in_one_go=variant.in_one_go)
+            trial = Variant(variant.name, scratch, variant.days[-1], policy, labels={"study": variant.study})
+            tables.append(trial.rows([*metrics, *quarter_hour_metrics(scratch, quarters[policy])]))
     return pa.concat_tables(tables)
 
 

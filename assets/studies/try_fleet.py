@@ -29,10 +29,9 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
 from fleetcast.models.metrics import is_tier_slo_met, known_percentile_s, tpot_s, waited_percentile_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.capacity import fixed_fleet, replay_fixed_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
@@ -263,7 +262,7 @@ def run_fleet_trial(
         trace = trace._replace(llm=llm_codes(requests, llms, text))
     until_s = float(trace.arrival_s[-1]) + 1.0
     rules = make_rules(fleet_catalogue, config.replay, "follow")
-    outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outcome = replay_fixed_fleet(trace, fleet, rules, until_s)
     return FleetTrial(
         text,
         fleet_trial_row(trace, fleet, outcome, catalogue, until_s),

@@ -53,6 +53,7 @@ from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.installed_objects import installed_sources
 from fleetcast.models.world.knobs import Reading, policy_readings
 from fleetcast.models.world.own_policies import GROUP, installed_policies
+from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 EXPERIMENT = "unseen"
@@ -67,7 +68,7 @@ CROSSED_POLICIES = {
 }
 PERIODS_SQL = (
     "select distinct variant, day, purpose, labels['trials'] as trials, labels['setting'] as setting "
-    "from trials where experiment = $experiment and trace = $trace"
+    "from trials where experiment = $experiment and trace = $trace and list_contains($days, day)"
 )
 UNSEEN_BOARD_SQL = (
     "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
@@ -143,8 +144,13 @@ def tune_and_score(settings: RunSettings, period: BoardPeriod, prepared: Lake, p
 class TunedPolicy(NamedTuple):
     """The trials of a policy on the known days; each counts by what its worst tier attains with a margin."""
 
+    rule: PolicySpec
     readings: list[Reading]
     trials: list[ReadingTrial]
+
+    def knobs(self, reading: int, factor: float) -> Knobs:
+        """Return the settings of the policy at a number of its readings and a factor."""
+        return self.readings[reading].knobs(self.rule, factor)
 
     @property
     def best(self) -> ReadingTrial:
@@ -156,8 +162,9 @@ def tune_on_known_days(
     settings: RunSettings, period: BoardPeriod, prepared: Lake, progress: Progress
 ) -> dict[str, TunedPolicy]:
     """Search each policy of the config's leaderboard on the known days; write its trials."""
-    rules, rows = settings.config.rules, dict[tuple[date, str], list[pa.Table]]()
-    search = {name: TunedPolicy(policy_readings(rules[name]), []) for name in settings.config.replay.policies}
+    rows = dict[tuple[date, str], list[pa.Table]]()
+    rules = {name: settings.config.rules[name] for name in settings.config.replay.policies}
+    search = {name: TunedPolicy(rule, policy_readings(rule), []) for name, rule in rules.items()}
     with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
         boards = [BoardDay(scratch, day, progress) for day in period.known]
         for number in range(1, period.trials + 1):
@@ -171,7 +178,9 @@ def tune_on_known_days(
             progress.say(
                 f"trial {number} of {period.trials} on {len(boards)} known days: {len(points)} policies"
             )
-            figures = replay_points(boards, search, points)
+            figures = replay_board_days(
+                boards, {name: search[name].knobs(*point) for name, point in points.items()}
+            )
             for name, (reading, factor) in points.items():
                 of_days = [found[name] for found in figures]
                 search[name].trials.append(
@@ -204,8 +213,8 @@ def score_on_unseen_days(
     progress.say(f"score {len(period.unseen)} unseen days: {len(points)} policies")
     with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
         boards = [BoardDay(scratch, day, progress) for day in period.unseen]
-        figures_by_day = replay_points(boards, search, points)
-        knobs = knobs_of_points(boards[0].settings, search, points)
+        knobs = {name: search[name].knobs(*point) for name, point in points.items()}
+        figures_by_day = replay_board_days(boards, knobs)
         chosen = with_knobs(boards[0].settings, knobs)  # the plans that it reads have these knobs
         references = [reference_rows(chosen, board.day, points) for board in boards]
     for day, figures, reference in zip(period.unseen, figures_by_day, references, strict=True):
@@ -237,24 +246,6 @@ def reference_rows(
         {"metric": "known_minutes_usd", "value": usd},
         {"metric": "hold_s", "value": longest_hold_s(settings, day)},
     ]
-
-
-def replay_points(
-    boards: Sequence[BoardDay], search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
-) -> list[dict[str, list[MetricRow]]]:
-    """Plan and replay each policy on all days at its point: number of the reading, and factor."""
-    return replay_board_days(boards, knobs_of_points(boards[0].settings, search, points))
-
-
-def knobs_of_points(
-    settings: RunSettings, search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
-) -> dict[str, Knobs]:
-    """Return the settings of each policy at its point."""
-    rules = settings.config.rules
-    return {
-        name: search[name].readings[reading].knobs(rules[name], factor)
-        for name, (reading, factor) in points.items()
-    }
 
 
 def trial_rows(
@@ -297,17 +288,15 @@ def drop_other_periods(settings: RunSettings, period: BoardPeriod, progress: Pro
     lake, scope = settings.lake, {"experiment": EXPERIMENT, "trace": settings.trace}
     purposes = {**dict.fromkeys(period.known, TUNED), **dict.fromkeys(period.unseen, EVALUATED)}
     expected = {(day, purpose, str(period.trials)) for day, purpose in purposes.items()}
-    for file in lake.files("trials", **scope):
-        if not any(f"day={day}" in file.parts for day in purposes):
-            lake.remove(file)
     found, others = dict[str, set[tuple[date, str, str]]](), set[str]()
     now = {name: hash_setting(settings, name) for name in settings.config.rules}
-    for row in lake.sql(PERIODS_SQL, **scope).to_pylist():
+    for row in lake.sql(PERIODS_SQL, **scope, days=list(purposes)).to_pylist():
         found.setdefault(row["variant"], set()).add((row["day"], row["purpose"], row["trials"]))
         if row["setting"] != now.get(row["variant"], ""):
             others.add(row["variant"])
     for file in lake.files("trials", **scope):
-        if found[file.stem] != expected or file.stem in others:
+        is_of_period = any(f"day={day}" in file.parts for day in purposes)
+        if not is_of_period or found.get(file.stem) != expected or file.stem in others:
             lake.remove(file)
     if others:
         progress.say(f"left out, made with other requests, fleet or policy: {', '.join(sorted(others))}")

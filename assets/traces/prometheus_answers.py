@@ -77,10 +77,8 @@ def read_answers(
         )
     reader = _AnswerParser(metrics)
     total = 0
-    with guard.progress.bar(f"answers of {folder.name}", len(files)) as done:
-        for number, path in enumerate(files, start=1):
-            total += _read_answer_file(path, con, reader, guard, total)
-            done(number)
+    for path in guard.progress.each(f"answers of {folder.name}", files):
+        total += _read_answer_file(path, con, reader, guard, total)
     findings = list(reader.findings())
     if not reader.numbers:
         reason = findings[0].detail if findings else "they are empty"

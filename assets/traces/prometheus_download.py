@@ -103,14 +103,12 @@ def download_metrics(
     ]
     order.folder.mkdir(parents=True, exist_ok=True)
     downloaded = 0
-    with progress.bar(f"metrics from {order.url}", len(parts)) as done:
-        for number, (name, step, first, last) in enumerate(parts, start=1):
-            path = order.folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.{first}.json.gz"
-            if not _is_whole(path, name, step, last, order.where):
-                results = client.query_range(name, order.where, first, last, step)
-                _save(path, results, name, step, last, order.where)
-                downloaded += 1
-            done(number)
+    for name, step, first, last in progress.each(f"metrics from {order.url}", parts):
+        path = order.folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.{first}.json.gz"
+        if not _is_whole(path, name, step, last, order.where):
+            results = client.query_range(name, order.where, first, last, step)
+            _save(path, results, name, step, last, order.where)
+            downloaded += 1
     return downloaded, len(parts) - downloaded
 
 

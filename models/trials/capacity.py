@@ -152,8 +152,7 @@ class LoadTrial(NamedTuple):
         """Replay the requests at another rate, up to `longer_s` seconds after the last arrival."""
         trace = self.sampled_trace._replace(arrival_s=self.sampled_trace.arrival_s / requests_per_s)
         until_s = float(trace.arrival_s[-1]) + longer_s
-        schedule = Schedule(np.diff(self.fleet.slots), hour_s=until_s)
-        return trace, replay_trace(trace, self.fleet, schedule, self.rules, until_s)
+        return trace, replay_fixed_fleet(trace, self.fleet, self.rules, until_s)
 
     def attained_share(self, requests_per_s: float, tier: Tier) -> float:
         """Return the share of requests that meet the tier's targets at this rate."""
@@ -272,3 +271,8 @@ def fixed_fleet(
     alone = dataclasses.replace(catalogue, regions={"here": here})
     fixed = dataclasses.replace(config.fleet, deployments=deployments)
     return make_fleet(alone, fixed, dataclasses.replace(config.replay, cascades={}), seed=0)
+
+
+def replay_fixed_fleet(trace: TraceArrays, fleet: FleetArrays, rules: Rules, until_s: float) -> Outcome:
+    """Replay requests from 0 to `until_s` seconds on a fleet whose instances always serve."""
+    return replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)

@@ -12,7 +12,6 @@ import numpy as np
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, Rules, TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.answer_legs import (
     CascadeLayout,
     Legs,
@@ -23,7 +22,7 @@ from fleetcast.models.replay.session.answer_legs import (
 from fleetcast.models.replay.session.legs import answer_rows, leg_begin_s
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.capacity import fixed_fleet, replay_fixed_fleet
 from fleetcast.models.trials.latency_curves import ReplicaShape
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
@@ -125,9 +124,8 @@ def replay_routing_plan(
     trace = legs_to_trace(legs, plan, served_answers, arrival_s)
     rules = apply_thresholds(make_rules(world, config.replay, "follow"), serving, plan)
     until_s = float(arrival_s[-1]) + 1.0
-    schedule = Schedule(np.diff(fleet.slots), hour_s=until_s)
     fleet = fleet._replace(has_transfers=bool(trace.leg.size))
-    outcome = replay_trace(trace, fleet, schedule, rules, until_s)
+    outcome = replay_fixed_fleet(trace, fleet, rules, until_s)
     return routing_outcome(legs, trace, rules, outcome, served_answers, (*llms, *judges), codes)
 
 

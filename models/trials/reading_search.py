@@ -17,6 +17,7 @@ from scipy.special import stdtrit
 
 from fleetcast.models.trials.target_search import TargetTrial, next_point
 
+TARGET = 1.0  # attainment over the target
 PROBES = 2  # trials of each reading but the first
 PROBE_STEP = 1.1  # ratio of their factors
 LARGEST_MISS_SHARE = 0.1  # of the target, below which a policy has fallen off a cliff
@@ -48,34 +49,32 @@ def lowest_next_ratio(ratios: Sequence[float]) -> float:
     return min(worst, bound)
 
 
-def next_trial(
-    trials: Sequence[ReadingTrial], readings: int, budget: int, target: float = 1.0
-) -> tuple[int, float] | None:
+def next_trial(trials: Sequence[ReadingTrial], readings: int, budget: int) -> tuple[int, float] | None:
     """Return reading and factor of the next trial; None at the end of the budget or of the search."""
     if len(trials) >= budget:
         return None
     first = trials_of_reading(trials, 0)
     of_first = max(1, budget - PROBES * (readings - 1))
-    if len(first) < of_first and (factor := next_point(first, target)) is not None:
+    if len(first) < of_first and (factor := next_point(first, TARGET)) is not None:
         return 0, factor
-    start = best_trial([trial for trial in trials if trial.reading == 0], target).factor
+    start = best_trial([trial for trial in trials if trial.reading == 0]).factor
     for reading in range(1, readings):
         own = trials_of_reading(trials, reading)
         if len(own) < PROBES:
-            factor = next_point(own, target, first=start, step=PROBE_STEP)
+            factor = next_point(own, TARGET, first=start, step=PROBE_STEP)
             if factor is not None:
                 return reading, factor
-    for reading in sorted(range(readings), key=lambda number: promise(trials, number, target)):
-        factor = next_point(trials_of_reading(trials, reading), target)
+    for reading in sorted(range(readings), key=lambda number: promise(trials, number)):
+        factor = next_point(trials_of_reading(trials, reading), TARGET)
         if factor is not None:
             return reading, factor
     return None
 
 
-def promise(trials: Sequence[ReadingTrial], reading: int, target: float) -> tuple[bool, float]:
+def promise(trials: Sequence[ReadingTrial], reading: int) -> tuple[bool, float]:
     """Return the rank of a reading in the search: those that never failed first, then the cheapest."""
     own = [trial for trial in trials if trial.reading == reading]
-    costs = [trial.cost for trial in own if trial.attained >= target]
+    costs = [trial.cost for trial in own if trial.attained >= TARGET]
     return len(costs) < len(own), min(costs, default=inf)
 
 
@@ -84,17 +83,15 @@ def trials_of_reading(trials: Sequence[ReadingTrial], reading: int) -> list[Targ
     return [TargetTrial(*trial[1:]) for trial in trials if trial.reading == reading]
 
 
-def best_trial(trials: Sequence[ReadingTrial], target: float = 1.0) -> ReadingTrial:
+def best_trial(trials: Sequence[ReadingTrial]) -> ReadingTrial:
     """Return the cheapest trial that attains the target, else the one that attains most."""
-    meeting = [trial for trial in trials if trial.attained >= target]
+    meeting = [trial for trial in trials if trial.attained >= TARGET]
     if meeting:
         return min(meeting, key=lambda trial: trial.cost)
     return max(trials, key=lambda trial: trial.attained)
 
 
-def distance_to_cliff(
-    trials: Sequence[ReadingTrial], chosen: ReadingTrial, target: float = 1.0
-) -> float | None:
+def distance_to_cliff(trials: Sequence[ReadingTrial], chosen: ReadingTrial) -> float | None:
     """Return how much larger the factor may be before a tenth of the target is missed; None if never seen.
 
     It is the share above the chosen factor of the least factor of the same reading that missed as much.
@@ -104,6 +101,6 @@ def distance_to_cliff(
         for trial in trials
         if trial.reading == chosen.reading
         and trial.factor > chosen.factor
-        and trial.attained < (1 - LARGEST_MISS_SHARE) * target
+        and trial.attained < 1 - LARGEST_MISS_SHARE
     ]
     return min(fallen) / chosen.factor - 1 if fallen else None
