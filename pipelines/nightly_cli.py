@@ -71,6 +71,7 @@ def nightly_command(
                 OUT.print(f'tables   {short_path(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
                 OUT.print(f"next     {settings.command('plan ahead')}   (the fleet of the next day)")
+            show_note(night.not_known)
             show_promises(night.promises)
             show_short_plans(night.short)
             show_refused(night.refused)

@@ -40,6 +40,7 @@ class NightlyRun(NamedTuple):
     mends : of files with rows in quarantine in bulk: what mends them
     short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql
     promises : lines on the graded promise of the day, and on that of the next day
+    not_known : a sentence on the hours of the day that no data covers; "" for none
     """
 
     trace: str
@@ -55,6 +56,7 @@ class NightlyRun(NamedTuple):
     mends: Sequence[str]
     short: Sequence[Mapping[str, Any]]
     promises: Sequence[str] = ()
+    not_known: str = ""
 
 
 class LandingSummary(NamedTuple):
@@ -115,8 +117,10 @@ def _run_night(
     figures = settings.figures(day)
     files = (landed.refused, landed.mends())
     promises = describe_promises(settings, day)
+    not_known = demand_history.unknown_day_sentence(settings, day)
     return NightlyRun(
-        trace, day, board, targets, figures, warehouse, checks, broken, alarms, *files, short, promises
+        *(trace, day, board, targets, figures, warehouse, checks, broken, alarms),
+        *(*files, short, promises, not_known),
     )
 
 

@@ -3,14 +3,16 @@
 import gzip
 import json
 import re
+import shutil
 import socket
 import threading
 import time
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 from prometheus_parts import TOKENS, prometheus_of, served
 
@@ -21,6 +23,7 @@ from fleetcast.assets.traces.ingest_bounds import IngestError
 from fleetcast.assets.traces.metrics_ingest import land_metrics
 from fleetcast.assets.traces.prometheus_client import TOKEN_VARIABLE
 from fleetcast.assets.traces.prometheus_download import (
+    LATE_DAYS,
     MetricsDownload,
     download_metrics,
     fetch_metrics_folder,
@@ -87,7 +90,7 @@ def test_a_real_prometheus_loses_no_request(tmp_path: Path) -> None:
         now_s, folder = int(time.time()), tmp_path / "mine.metrics"
         order = MetricsDownload(url, folder, now_s - 30, now_s, 1, 'job="engines"')
         came = [download_metrics(order, load_engine_metrics(), 1.0, Progress()) for _ in range(2)]
-    assert came[0] == came[1][::-1]
+    assert came[0][:2] == came[1][:2][::-1]
     assert came[0][0] > came[0][1] == 0
     lake = Lake(tmp_path / "lake")
     report = land_metrics(folder, lake, CATALOGUE)
@@ -341,3 +344,44 @@ def test_a_download_resumes_and_halves_too_large_queries(
     assert (kept, before, len(requested)) == (1, 5, 11)
     assert len(list((tmp_path / "mine.metrics").glob("*.json.gz"))) == 3
     assert set(TOKENS[-before:]) == {"Bearer secret"}
+
+
+def test_samples_that_reach_the_server_late_are_fetched(tmp_path: Path) -> None:
+    """The last days are fetched again until they end; an older day and one that has all are not."""
+    metric, requested, until_s = (
+        "vllm:prompt_tokens_total",
+        list[float](),
+        UNTIL.replace(tzinfo=UTC).timestamp(),
+    )
+    known_until = [until_s - 100_000]
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        if "label" in path:
+            return 200, {}, json.dumps({"status": "success", "data": [metric]}).encode()
+        start, end = (float(path.split(f"{key}=")[1].split("&")[0]) for key in ("start", "end"))
+        requested.append(start)
+        there = [[t, "1"] for t in np.arange(start, end + 1, 60.0) if t <= known_until[0]]
+        result = [{"metric": {"__name__": metric}, "values": there}] if there else []
+        data = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        return 200, {}, json.dumps(data).encode()
+
+    def fetch() -> tuple[str, int]:
+        before = len(requested)
+        line = fetch_metrics_folder(url, "mine", 10, UNTIL, 60, "", tmp_path, Progress())
+        return line, len(requested) - before
+
+    with served(answer) as url:
+        line, fetched = fetch()
+        days = fetched
+        ends_early = {start for start in requested if start + 86_400 > known_until[0] + 120}
+        empty = [start for start in sorted(ends_early) if start > known_until[0]]
+        assert [f"{datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M}" in line for start in empty] == [True]
+        assert fetch()[1] == len(ends_early) == 2
+        known_until[0] = until_s
+        line, fetched = fetch()
+        assert (fetched, "no sample" in line) == (2, False)
+        assert fetch()[1] == 0
+        known_until[0] = until_s - 9 * 86_400  # a day that was never whole
+        shutil.rmtree(tmp_path / "mine.metrics")
+        assert fetch()[1] == days
+        assert fetch()[1] == LATE_DAYS < days - 1

@@ -13,7 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, read_demand_matrix
-from fleetcast.assets.demand.demand_history import require_day_demand, unknown_history_sentence
+from fleetcast.assets.demand.demand_history import (
+    require_day_demand,
+    unknown_day_sentence,
+    unknown_history_sentence,
+)
 from fleetcast.assets.forecasts.backtests import backtest_methods
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
@@ -187,12 +191,29 @@ def test_truncated_edges_are_unknown_and_reported(mine: RunSettings) -> None:
         "9.0 of the 336 hours before 2024-05-21 are not known, the last ones from 2024-05-20 15:00 to "
         "2024-05-21 00:00: no data was collected."
     )
+    assert unknown_day_sentence(mine, day - timedelta(days=1)) == (
+        "9.0 of the 24 hours of 2024-05-20 are not known, the last ones from 2024-05-20 15:00 to 2024-05-21 "
+        "00:00: no data was collected. They count as hours without requests: the scores are not of a whole "
+        "day."
+    )
+    assert unknown_day_sentence(mine, day - timedelta(days=2)) == ""
     rows = forecast_day_ahead(mine, day, Progress()).to_pandas()
     foreseen = rows.loc[rows["region"] == "east", "forecast_per_s"].to_numpy().reshape(24, -1)
     came = 1000.0 * np.array([by_day(hour) for hour in range(24)]) / HOUR_S
     assert foreseen.sum() / foreseen.shape[1] == pytest.approx(came.sum(), rel=0.1)
     held = hourly(mine, 15)[-24:]
     assert np.isnan(held).nonzero()[0].tolist() == [*range(15, 24)]
+
+
+def test_a_first_minute_without_data_is_no_unknown_hour(mine: RunSettings) -> None:
+    """Metrics begin a minute after midnight: a line on that would hide the lines that matter."""
+    hours = arrivals(lambda hour: 600.0, 4) / HOUR_S
+    land(mine, hours[hours > 1 / 60] * HOUR_S)
+    start, first = silences(mine.lake)[0]
+    assert start is None
+    assert 0 < first < 0.05
+    assert unknown_history_sentence(mine, MONDAY + timedelta(days=4)) == ""
+    assert unknown_day_sentence(mine, MONDAY) == ""
 
 
 def test_a_last_day_that_ends_at_a_quiet_hour_is_unknown_from_there(mine: RunSettings) -> None:

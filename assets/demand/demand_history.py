@@ -7,7 +7,7 @@ generated again, so that no forecast learns from a mixture.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from fleetcast.assets.traces import request_days
 from fleetcast.models.traffic import random_streams, synthetic_days, trace_columns
 from fleetcast.models.world.config_loading import CONFIG_DIR
 
+LEAST_UNKNOWN_H = 0.05  # the first reading of metrics is a minute after midnight
 CALENDAR_COLUMNS = ("trace", "first day", "last day", "days")
 
 
@@ -98,16 +99,30 @@ def require_day_demand(settings: RunSettings, day: date) -> None:
 def unknown_history_sentence(settings: RunSettings, day: date) -> str:
     """Return a sentence on the hours before a day that are unknown to its forecasts; "" for none."""
     past = settings.history(day) or [day]
-    begins, ends = midnight(past[0]), midnight(day)
+    return _unknown_hours(
+        settings, midnight(past[0]), midnight(day), f"{24 * len(past):,} hours before {day} are"
+    )
+
+
+def unknown_day_sentence(settings: RunSettings, day: date) -> str:
+    """Return a sentence on the hours of a scored day that are unknown; "" for none."""
+    begins, ends = midnight(day), midnight(day + timedelta(days=1))
+    if not (sentence := _unknown_hours(settings, begins, ends, f"24 hours of {day} are")):
+        return ""
+    return f"{sentence} They count as hours without requests: the scores are not of a whole day."
+
+
+def _unknown_hours(settings: RunSettings, begins: datetime, ends: datetime, of_hours: str) -> str:
+    """Return how many hours between two instants are unknown, and the last ones; "" for a few minutes."""
     rows = settings.lake.sql("from silences where trace = $trace", trace=settings.trace).to_pylist()
     gaps = ((max(r["silence_start"] or begins, begins), min(r["silence_end"] or ends, ends)) for r in rows)
     unknown = sorted((first, last) for first, last in gaps if first < last)
-    if not unknown:
-        return ""
     hours = sum((last - first).total_seconds() for first, last in unknown) / 3600
+    if hours < LEAST_UNKNOWN_H:
+        return ""
     first, last = unknown[-1]
     return (
-        f"{hours:,.1f} of the {24 * len(past):,} hours before {day} are not known, "
+        f"{hours:,.1f} of the {of_hours} not known, "
         f"the last ones from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}: no data was collected."
     )
 

@@ -1,10 +1,12 @@
 """Download metrics of a Prometheus server: one file per metric and time range, with the unchanged answer.
 
 A complete file is not downloaded again. So an interrupted download continues, and a later one adds new days.
+An answer of the last days that ends early is downloaded again, as samples may reach a server late.
 """
 
 import gzip
 import json
+import math
 import os
 import re
 import time
@@ -22,6 +24,8 @@ from fleetcast.models.world.engine_metrics import MetricsCatalogue, load_engine_
 from fleetcast.models.world.toml_dataclasses import TRACE_NAME
 
 DOWNLOAD_DAY_S, DOWNLOAD_HOUR_S = 86_400, 3600
+LATE_DAYS = 7  # samples reach a server that late at most
+LATE_STEPS = 2  # an answer ends early if it has no sample in its last steps, more than these
 MAX_POINTS_PER_ANSWER = 10_000  # of a series in one answer; Prometheus refuses more than 11,000
 
 
@@ -72,17 +76,19 @@ def fetch_metrics_folder(
     folder = landing / f"{name}{METRICS_SUFFIX}"
     order = MetricsDownload(url, folder, last_s - days * DOWNLOAD_DAY_S, last_s, step_s, where)
     minutes = read_ingest_bounds(folder).ingest_minutes
-    downloaded, kept = download_metrics(order, load_engine_metrics(), minutes, progress)
-    return f"{downloaded:,} answers from {url}, {kept:,} were there: {folder.name}"
+    downloaded, kept, empty = download_metrics(order, load_engine_metrics(), minutes, progress)
+    without = f"; no sample from {', '.join(map(_instant_text, empty))} on" if empty else ""
+    return f"{downloaded:,} answers from {url}, {kept:,} were there: {folder.name}{without}"
 
 
 def download_metrics(
     order: MetricsDownload, metrics: MetricsCatalogue, minutes: float, progress: Progress
-) -> tuple[int, int]:
+) -> tuple[int, int, list[int]]:
     """Download all known metrics that the server has; IngestError with the remedy if it has none.
 
-    Returns how many answers were downloaded, and how many were there already. Buckets of histograms are
-    downloaded with the step `bucket_step_s`, all others with `step_s`.
+    Returns how many answers were downloaded, how many were there already, and the first instants (s since
+    1970) of the days without a sample. Buckets of histograms are downloaded with the step `bucket_step_s`,
+    all others with `step_s`.
     """
     client = PrometheusClient(order.url, time.monotonic() + 60 * minutes)
     known = [*metrics.counters(), *metrics.buckets()]
@@ -102,40 +108,55 @@ def download_metrics(
         for stretch in order.stretches(step)
     ]
     order.folder.mkdir(parents=True, exist_ok=True)
-    downloaded = 0
+    downloaded, newest_s = 0, dict[int, int]()
     for name, step, first, last in progress.each(f"metrics from {order.url}", parts):
         path = order.folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.{first}.json.gz"
-        if not _is_whole(path, name, step, last, order.where):
-            results = client.query_range(name, order.where, first, last, step)
-            _save(path, results, name, step, last, order.where)
+        query = {"metric": name, "step_s": step, "last_s": last, "where": order.where}
+        sample_s = _last_sample_s(path, query)
+        may_grow = last > order.last_s - LATE_DAYS * DOWNLOAD_DAY_S
+        if sample_s is None or (may_grow and sample_s < last - LATE_STEPS * step):
+            sample_s = _save(path, client.query_range(name, order.where, first, last, step), query)
             downloaded += 1
-    return downloaded, len(parts) - downloaded
+        newest_s[first] = max(sample_s, newest_s.get(first, 0))
+    return downloaded, len(parts) - downloaded, [first for first, last in newest_s.items() if not last]
 
 
 def _instant_text(instant_s: int) -> str:
     return f"{datetime.fromtimestamp(instant_s, UTC):%Y-%m-%d %H:%M}"
 
 
-def _query_header(name: str, step: int, last: int, where: str) -> dict[str, Any]:
-    return {"metric": name, "step_s": step, "last_s": last, "where": where}
+def _last_sample_s(path: Path, query: dict[str, Any]) -> int | None:
+    """Return the last instant of a stored answer to this query, 0 without a sample; None if it is not there.
 
-
-def _is_whole(path: Path, name: str, step: int, last: int, where: str) -> bool:
-    """Return whether a file has the answer to this query, up to this instant."""
+    Answers of earlier versions do not have it: they end as they should.
+    """
     try:
         with gzip.open(path, "rt") as opened:
             first_line = opened.readline()
-        header = json.loads(first_line.rstrip().rstrip(",") + "}")["asked"]
+        header = json.loads(first_line.rstrip().rstrip(",") + "}")
+        return int(header.get("last_sample_s", query["last_s"])) if header["asked"] == query else None
     except (OSError, EOFError, ValueError, KeyError, TypeError):
-        return False
-    return bool(header == _query_header(name, step, last, where))
+        return None
 
 
-def _save(path: Path, results: list[Any], name: str, step: int, last: int, where: str) -> None:
-    """Write an answer to a temporary file and move it into place; its first line has the query."""
-    first_line = json.dumps({"asked": _query_header(name, step, last, where), "status": "success"})[:-1]
+def _save(path: Path, results: list[Any], query: dict[str, Any]) -> int:
+    """Write an answer to a temporary file and move it into place; return its last instant, 0 without one.
+
+    The first line of the file has the query and this instant.
+    """
+    last_s = int(max(map(_end_of_series, results), default=0.0))
+    first_line = json.dumps({"asked": query, "last_sample_s": last_s, "status": "success"})[:-1]
     data = json.dumps({"resultType": "matrix", "result": results}, separators=(",", ":"))
     temporary = path.with_suffix(".part")
     with gzip.open(temporary, "wt", compresslevel=3) as opened:
         opened.write(f'{first_line},\n"data":{data}}}\n')
     os.replace(temporary, path)
+    return last_s
+
+
+def _end_of_series(series: Any) -> float:
+    """Return the last instant of a series, s since 1970; 0 for a malformed one, which its reader reports."""
+    values = series.get("values") if isinstance(series, dict) else None
+    last = values[-1] if isinstance(values, list) and values else None
+    instant = last[0] if isinstance(last, list) and last else None
+    return float(instant) if isinstance(instant, int | float) and math.isfinite(instant) else 0.0
