@@ -48,7 +48,7 @@ TRUTH = ProfileFit(
     (0.0254, 0.0510),  # 25 ms and 0.4 ms per request
     1.5 * least_kv_token_s(CATALOGUE.llms[LLM], CATALOGUE.gpus[GPU], GPUS),
 )
-TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
+TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, source="made up")
 ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 
