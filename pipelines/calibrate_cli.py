@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck, SeenLoad
     from fleetcast.models.trials.engine_fit import LoggedRequests
     from fleetcast.models.trials.log_replay import MeasuredEngine
-    from fleetcast.models.trials.point_fit import LoadPoint
+    from fleetcast.models.trials.point_fit import LoadPoint, PointCalibration
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
     from fleetcast.models.world.fleet_config import Deployment
@@ -258,7 +258,29 @@ def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
     passes = show_verdict(found.checks)
     if not found.is_validated:
         ERR.print("One load validates nothing: add a result at another rate or concurrency.", style="red")
-    return found.profile, passes and found.is_validated
+    show_missed_loads(found)
+    return found.profile, passes and found.is_validated and found.fit.is_near
+
+
+def show_missed_loads(found: "PointCalibration") -> None:
+    """Print a line where no factors were found with which the replay has the loads, or those but a part."""
+    from fleetcast.models.trials.factor_search import FIT_MISS_SHARE
+
+    remedy = "Near saturation seconds jump with the factors: add a result at a low rate."
+    if not found.fit.is_near:
+        ERR.print(
+            "No factors were found that fit these loads: with the nearest ones TTFT or TPOT is "
+            f"{found.fit.miss_share:.0%} off in the median load, must be at most {FIT_MISS_SHARE:.0%}. "
+            f"{remedy}",
+            style="red",
+        )
+    elif not all(fit.is_near for fit in found.held_out_fits):
+        worst = max(fit.miss_share for fit in found.held_out_fits)
+        ERR.print(
+            f"Without one of the loads no factors were found ({worst:.0%} off), so the error of that load is "
+            f"not one of the profile. {remedy}",
+            style="red",
+        )
 
 
 def show_load_points(points: "Sequence[LoadPoint]", predicted_s: "Floats") -> None:
