@@ -198,8 +198,10 @@ def read_calibration_log(
     """Read logs under the engine's config with their front end; print what is noted and what is assumed."""
     from fleetcast.assets.studies.bench_summaries import read_load_points
     from fleetcast.assets.studies.engine_logs import read_logs
+    from fleetcast.assets.studies.log_rows import refuse_repeated_files
 
     paths = [expand_path(file) for file in files]
+    refuse_repeated_files(paths)
     if points := read_load_points(paths):
         for note in note_assumed_limits(engine):
             ERR.print(note)
