@@ -140,7 +140,7 @@ def calibrate_command(
             name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
             chosen = load_config(resolve_config(config), catalogue)
             measured = MeasuredEngine(llm, deployment, catalogue, chosen, name, ranks)
-            log = read_calibration_log(files, measured, limits)
+            log = read_calibration_log(files, engine, measured, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
             frontend_s = log.engine.config.fleet.frontend_s
             if not check:
@@ -193,7 +193,7 @@ class CalibrationLog(NamedTuple):
 
 
 def read_calibration_log(
-    files: list[Path], engine: "MeasuredEngine", limits: Mapping[str, float]
+    files: list[Path], engine_file: Path | None, engine: "MeasuredEngine", limits: Mapping[str, float]
 ) -> CalibrationLog:
     """Read logs under the engine's config with their front end; print what is noted and what is assumed."""
     from fleetcast.assets.studies.bench_summaries import read_load_points
@@ -203,7 +203,7 @@ def read_calibration_log(
     paths = [expand_path(file) for file in files]
     refuse_repeated_files(paths)
     if points := read_load_points(paths):
-        for note in note_assumed_limits(engine):
+        for note in note_assumed_limits(engine, engine_file):
             ERR.print(note)
         return CalibrationLog(None, points, engine, limits, ())
     log = read_logs(paths)
@@ -212,7 +212,7 @@ def read_calibration_log(
         fleet = replace(engine.config.fleet, frontend_s=log.frontend_s)
         engine = engine._replace(config=replace(engine.config, fleet=fleet))
     check_concurrency(engine, log.requests)
-    for note in [*log.notes, *note_assumed_limits(engine)]:
+    for note in [*log.notes, *note_assumed_limits(engine, engine_file)]:
         ERR.print(note)
     return CalibrationLog(log.requests, [], engine, limits, log.run_starts)
 
@@ -384,8 +384,8 @@ def check_concurrency(engine: "MeasuredEngine", requests: "LoggedRequests") -> N
         )
 
 
-def note_assumed_limits(engine: "MeasuredEngine") -> list[str]:
-    """Return a note for each engine limit that is assumed."""
+def note_assumed_limits(engine: "MeasuredEngine", engine_file: Path | None) -> list[str]:
+    """Return a note for each engine limit that neither an option nor the engine's file has."""
     deployment = engine.deployment
     limits = engine.config.fleet.engine(deployment)
     notes = []
@@ -393,7 +393,11 @@ def note_assumed_limits(engine: "MeasuredEngine") -> list[str]:
         if getattr(deployment, field) is None:
             value = getattr(limits, field)
             assumed = "computed from a formula" if value is None else f"{value:,} assumed"
-            notes.append(f"{field} is not given: {assumed}. Set it with {option}, or --engine.")
+            notes.append(
+                f"{field} is not given: {assumed}. Set it with {option}, or --engine."
+                if engine_file is None
+                else f"{engine_file.name} does not have {field}: {assumed}. Set it with {option}."
+            )
     return notes
 
 
