@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck, SeenLoad
     from fleetcast.models.trials.engine_fit import LoggedRequests
     from fleetcast.models.trials.log_replay import MeasuredEngine
-    from fleetcast.models.trials.point_fit import LoadPoint
+    from fleetcast.models.trials.point_fit import LoadPoint, PointCalibration
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
     from fleetcast.models.world.fleet_config import Deployment
@@ -140,7 +140,7 @@ def calibrate_command(
             name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
             chosen = load_config(resolve_config(config), catalogue)
             measured = MeasuredEngine(llm, deployment, catalogue, chosen, name, ranks)
-            log = read_calibration_log(files, measured, limits)
+            log = read_calibration_log(files, engine, measured, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
             frontend_s = log.engine.config.fleet.frontend_s
             if not check:
@@ -193,15 +193,17 @@ class CalibrationLog(NamedTuple):
 
 
 def read_calibration_log(
-    files: list[Path], engine: "MeasuredEngine", limits: Mapping[str, float]
+    files: list[Path], engine_file: Path | None, engine: "MeasuredEngine", limits: Mapping[str, float]
 ) -> CalibrationLog:
     """Read logs under the engine's config with their front end; print what is noted and what is assumed."""
     from fleetcast.assets.studies.bench_summaries import read_load_points
     from fleetcast.assets.studies.engine_logs import read_logs
+    from fleetcast.assets.studies.log_rows import refuse_repeated_files
 
     paths = [expand_path(file) for file in files]
+    refuse_repeated_files(paths)
     if points := read_load_points(paths):
-        for note in note_assumed_limits(engine):
+        for note in note_assumed_limits(engine, engine_file):
             ERR.print(note)
         return CalibrationLog(None, points, engine, limits, ())
     log = read_logs(paths)
@@ -210,7 +212,7 @@ def read_calibration_log(
         fleet = replace(engine.config.fleet, frontend_s=log.frontend_s)
         engine = engine._replace(config=replace(engine.config, fleet=fleet))
     check_concurrency(engine, log.requests)
-    for note in [*log.notes, *note_assumed_limits(engine)]:
+    for note in [*log.notes, *note_assumed_limits(engine, engine_file)]:
         ERR.print(note)
     return CalibrationLog(log.requests, [], engine, limits, log.run_starts)
 
@@ -258,7 +260,29 @@ def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
     passes = show_verdict(found.checks)
     if not found.is_validated:
         ERR.print("One load validates nothing: add a result at another rate or concurrency.", style="red")
-    return found.profile, passes and found.is_validated
+    show_missed_loads(found)
+    return found.profile, passes and found.is_validated and found.fit.is_near
+
+
+def show_missed_loads(found: "PointCalibration") -> None:
+    """Print a line where no factors were found with which the replay has the loads, or those but a part."""
+    from fleetcast.models.trials.factor_search import FIT_MISS_SHARE
+
+    remedy = "Near saturation seconds jump with the factors: add a result at a low rate."
+    if not found.fit.is_near:
+        ERR.print(
+            "No factors were found that fit these loads: with the nearest ones TTFT or TPOT is "
+            f"{found.fit.miss_share:.0%} off in the median load, must be at most {FIT_MISS_SHARE:.0%}. "
+            f"{remedy}",
+            style="red",
+        )
+    elif not all(fit.is_near for fit in found.held_out_fits):
+        worst = max(fit.miss_share for fit in found.held_out_fits)
+        ERR.print(
+            f"Without one of the loads no factors were found ({worst:.0%} off), so the error of that load is "
+            f"not one of the profile. {remedy}",
+            style="red",
+        )
 
 
 def show_load_points(points: "Sequence[LoadPoint]", predicted_s: "Floats") -> None:
@@ -360,8 +384,8 @@ def check_concurrency(engine: "MeasuredEngine", requests: "LoggedRequests") -> N
         )
 
 
-def note_assumed_limits(engine: "MeasuredEngine") -> list[str]:
-    """Return a note for each engine limit that is assumed."""
+def note_assumed_limits(engine: "MeasuredEngine", engine_file: Path | None) -> list[str]:
+    """Return a note for each engine limit that neither an option nor the engine's file has."""
     deployment = engine.deployment
     limits = engine.config.fleet.engine(deployment)
     notes = []
@@ -369,7 +393,11 @@ def note_assumed_limits(engine: "MeasuredEngine") -> list[str]:
         if getattr(deployment, field) is None:
             value = getattr(limits, field)
             assumed = "computed from a formula" if value is None else f"{value:,} assumed"
-            notes.append(f"{field} is not given: {assumed}. Set it with {option}, or --engine.")
+            notes.append(
+                f"{field} is not given: {assumed}. Set it with {option}, or --engine."
+                if engine_file is None
+                else f"{engine_file.name} does not have {field}: {assumed}. Set it with {option}."
+            )
     return notes
 
 

@@ -176,7 +176,11 @@ def test_the_command_fits_some_requests_of_each_rate(tmp_path: Path, monkeypatch
     count = 80
     tokens = (np.full(count, 900, np.int32), np.full(count, 5, np.int32))
     run = LoggedRequests(np.arange(0.0, count), *tokens, np.full(count, 0.2), np.full(count, 0.5))
-    files = [str(write_json(tmp_path / f"rate-{rate}.json", vllm_result(run))) for rate in (1, 2)]
+    again = vllm_result(run) | {"request_rate": 2.0}
+    files = [
+        str(write_json(tmp_path / f"rate-{n}.json", result))
+        for n, result in ((1, vllm_result(run)), (2, again))
+    ]
     options = ["--llm", "llama3.1-8b", "--gpu", "h100-80gb", "--tensor-parallel", "1"]
     done = CliRunner().invoke(cli_app, ["calibrate", *files, *options])
     assert done.exit_code == 0, done.stderr
@@ -185,6 +189,20 @@ def test_the_command_fits_some_requests_of_each_rate(tmp_path: Path, monkeypatch
     assert fitted != scored[:60].sum()
     assert f"{fitted} requests fitted, {held_out.sum()} held out" in done.stderr
     assert 'source = "calibrated: 160 requests of rate-1.json and 1 more"' in done.stdout
+
+
+def test_a_run_that_is_given_twice_is_one_line_of_the_command(tmp_path: Path) -> None:
+    """By one path or as a copy; as requests or as a summary."""
+    summary = {name: value for name, value in vllm_result(TWO).items() if name not in VLLM_LISTS}
+    options = ["--llm", "llama3.1-8b", "--gpu", "h100-80gb", "--tensor-parallel", "1"]
+    other = write_json(tmp_path / "other.json", summary | {"request_rate": 5.0})
+    for result in (vllm_result(TWO), summary):
+        path, copy = (write_json(tmp_path / name, result) for name in ("rate-1.json", "copy.json"))
+        for twice in (path, copy):
+            done = CliRunner().invoke(cli_app, ["calibrate", str(path), str(other), str(twice), *options])
+            assert done.exit_code == 2
+            assert f"{path} and {twice} have the same content, but each run counts once. Leave" in done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_request_that_guidellm_stopped_counts_with_its_tokens(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fleetcast.models.latency.profile_order import find_profile
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import replay_client_loop, replay_poisson_load
 from fleetcast.models.trials.engine_calibration import LIMITS
+from fleetcast.models.trials.factor_search import search_factors
 from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.trials.point_fit import (
     LoadPoint,
@@ -57,9 +58,14 @@ def lengths(kind: str, count: int) -> list[np.ndarray]:
     return [np.clip(tokens, 2, 8 * INPUT).astype(int) for tokens in drawn]
 
 
-def measure(clients: int | None, rate: float = 0.0, kind: str = "equal") -> LoadPoint:
+def measure(
+    clients: int | None,
+    rate: float = 0.0,
+    kind: str = "equal",
+    factors: tuple[float, float] = (PREFILL, DECODE),
+) -> LoadPoint:
     """Measure the made-up engine."""
-    truth = scale_profile(CATALOGUE, BASE, PREFILL, DECODE)
+    truth = scale_profile(CATALOGUE, BASE, *factors)
     only = dataclasses.replace(CATALOGUE, latency=(truth,))
     fleet, rules = trial_fleet(LLM, ENGINE, only, OFFICE, instances=1), trial_rules(LLM, only, OFFICE)
     count = REQUESTS if clients is None else max(8 * clients, 100)
@@ -129,6 +135,37 @@ def test_the_factors_of_an_engine_come_back_from_rates(kind: str, prefill_error:
     assert found.profile.median_error_share == round(found.checks[1].signed_error_share, 4)
 
 
+@pytest.mark.parametrize("rates", [(6.0, 12.0), (2.0, 12.0), (20.0,)])
+@pytest.mark.parametrize("factors", [(3.0, 1.7), (2.0, 1.3)])
+def test_the_factors_come_back_from_loads_near_saturation(
+    rates: tuple[float, ...], factors: tuple[float, float]
+) -> None:
+    """Full steps swing between an idle engine and a flooded one. Each fit without a load must end too."""
+    found = calibrate([measure(None, rate, factors=factors) for rate in rates])
+    assert found.fit.factors == pytest.approx(factors, rel=0.01)
+    for fit in found.held_out_fits:
+        assert fit.factors == pytest.approx(factors, rel=0.03)
+        assert fit.is_near
+
+
+def test_a_search_that_ends_nowhere_has_its_nearest_round() -> None:
+    """The seconds jump at a factor of 2: no factor has those between, and the lower side is nearer."""
+    rounds = list[float]()
+
+    def log_misses(factors: np.ndarray) -> np.ndarray:
+        rounds.append(float(factors[0]))
+        return np.log([4.0 / (3.0 if factors[0] < 2 else 7.0)])
+
+    fit = search_factors(log_misses, np.ones(1))
+    assert fit.miss_share == pytest.approx(1 / 3)
+    assert fit.factors[0] == rounds[0] == 1
+    assert not fit.is_near
+    assert len(rounds) == 40
+    assert rounds[-1] == pytest.approx(2, rel=0.2), "the swing dies down"
+    falling = search_factors(lambda factors: np.log([0.5]) * (1 + factors), np.ones(1))
+    assert falling.factors[0] == pytest.approx(0.01), "a profile keeps its seconds above 0"
+
+
 def test_several_clients_say_nothing_of_prefill_and_one_does() -> None:
     """Clients with equal requests stay in step in the replay: their TTFT is that of prompts that meet."""
     points = [measure(clients, kind="uniform") for clients in (1, 8, 32)]
@@ -175,6 +212,36 @@ def test_the_command_scales_the_profile_and_says_how_far_off_it_is(tmp_path: Pat
     (printed,) = tomllib.loads(done.stdout)["profile"]
     assert printed["source"] == "calibrated: 2 loads of 0.json and 1 more"
     assert printed["decode_s"] == pytest.approx([DECODE * seconds for seconds in BASE.decode_s], rel=0.02)
+
+
+def test_loads_that_no_factors_give_are_named_and_do_not_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TTFT below the front end's: no prefill is short enough."""
+    catalogue = tmp_path / "latency.toml"
+    catalogue.write_text("# none\n")
+    monkeypatch.setattr(fleetcast.assets.studies.profile_toml, "LATENCY_TOML", catalogue)
+    loads = [measure(None, rate)._replace(ttft_s=0.001) for rate in (0.5, 2.0)]
+    limits = ["--ttft-limit", "99", "--e2e-limit", "99", "--write"]
+    files = write_summaries(tmp_path, loads)
+    done = CliRunner().invoke(cli_app, ["calibrate", *files, *OPTIONS, *limits])
+    missed = re.search(
+        r"No factors were found .* TTFT or TPOT is (\d+)% off in the median load, must be at most 2%\. "
+        r"Near saturation .*: add a result at a low rate\.\n",
+        done.stderr,
+    )
+    assert missed is not None
+    assert int(missed[1]) > 100 * (OFFICE.fleet.frontend_s / 0.001 - 1)
+    assert "limit 9900%: pass" in done.stderr
+    assert done.exit_code == 2
+    assert catalogue.read_text() == "# none\n"
+    # The mean of both can be had, the second load alone cannot.
+    files = write_summaries(tmp_path, [loads[0]._replace(ttft_s=0.2), loads[1]._replace(ttft_s=0.003)])
+    done = CliRunner().invoke(cli_app, ["calibrate", *files, *OPTIONS, *limits[:4]])
+    assert re.search(
+        r"Without one of the loads no factors were found \(\d+% off\), so the error", done.stderr
+    )
+    assert "No factors" not in done.stderr
 
 
 def test_one_load_validates_nothing_and_the_catalogue_can_be_checked(

@@ -48,7 +48,7 @@ TRUTH = ProfileFit(
     (0.0254, 0.0510),  # 25 ms and 0.4 ms per request
     1.5 * least_kv_token_s(CATALOGUE.llms[LLM], CATALOGUE.gpus[GPU], GPUS),
 )
-TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
+TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, source="made up")
 ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 
@@ -304,7 +304,10 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
         cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")]
     )
     assert done.exit_code == 0, done.stderr
-    assert "kv_tokens is not given: computed from a formula. Set it with --kv-tokens" in done.stderr
+    assert (
+        "meta.json does not have kv_tokens: computed from a formula. Set it with --kv-tokens (its start-up "
+        "log's GPU KV cache size).\n"
+    ) in done.stderr
     assert "max_batch: taken" not in done.stderr
     assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in done.stderr
     assert "the profile was added" in done.stderr

@@ -14,7 +14,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 def profile(prefill_s: float, decode_s: float, kv_token_s: float = 1e-7) -> LatencyProfile:
     seconds = (prefill_s, 8 * prefill_s), (decode_s, 1.01 * decode_s)
     return LatencyProfile(
-        "llm", "gpu", 1, (1000, 8000), seconds[0], (1, 64), seconds[1], kv_token_s, None, ""
+        "llm", "gpu", 1, (1000, 8000), seconds[0], (1, 64), seconds[1], kv_token_s, source=""
     )
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fleetcast import Fleet, Observation, Trace, replay
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
@@ -88,6 +89,22 @@ def test_a_fleet_may_begin_without_instances() -> None:
     found = replay(trace_of(), Fleet(LLM, GPU, instances=0, max_instances=1, boot_s=5.0), lambda seen: 1)
     assert found["status"].tolist() == ["finished"]
     assert found["ttft_s"].min() > 5.0
+
+
+def test_a_profile_of_an_estimate_needs_no_error() -> None:
+    """As in latency.toml. Keys after the curves have names: an old call by place is refused, not misread."""
+    curves = (LLM, GPU, 1, (256, 2048), (0.02, 0.13), (1, 64), (0.01, 0.02), 1e-7)
+    fleets = [
+        Fleet(LLM, GPU, profile=LatencyProfile(*curves, source="mine", **error))
+        for error in ({}, {"median_error_share": None}, {"median_error_share": 0.07})
+    ]
+    trace = Trace.poisson(4.0, 60.0, seed=3)
+    first, *others = (replay(trace, fleet) for fleet in fleets)
+    for other in others:
+        pd.testing.assert_frame_equal(first, other)
+    by_place: tuple = (*curves, None, "mine")
+    with pytest.raises(TypeError, match="positional"):
+        LatencyProfile(*by_place)
 
 
 def test_numbers_in_arrived_at_are_seconds_since_1970() -> None:

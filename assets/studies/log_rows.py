@@ -1,6 +1,8 @@
 """The rows of a log of requests as a table, and the line that refuses a row that breaks a rule."""
 
+import filecmp
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,15 @@ PLACE = "place"  # the column that says where in its file a row is
 
 class CalibrationError(ValueError):
     """An unusable log; the message names line, rule and remedy."""
+
+
+def refuse_repeated_files(paths: list[Path]) -> None:
+    """Raise CalibrationError if two files have the same content: their run would count twice."""
+    for path, other in combinations([path for path in paths if path.is_file()], 2):
+        if filecmp.cmp(path, other, shallow=False):
+            raise CalibrationError(
+                f"{path} and {other} have the same content, but each run counts once. Leave one of them out."
+            )
 
 
 def read_json_documents(path: Path) -> list[Any]:

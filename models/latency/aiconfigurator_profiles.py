@@ -66,8 +66,9 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
         f"package {query.version} (Apache-2.0)"
     )
     profile = LatencyProfile(
-        llm, gpu, tensor_parallel, prefill_tokens, prefill_s, decode_batch, decode_s, kv_token_s, None,
-        source, answer["prefill_per_context_token_s"], expert_s=tuple(answer["expert_s"]),
+        llm, gpu, tensor_parallel, prefill_tokens, prefill_s, decode_batch, decode_s, kv_token_s,
+        source=source, prefill_per_context_token_s=answer["prefill_per_context_token_s"],
+        expert_s=tuple(answer["expert_s"]),
     )  # fmt: skip
     try:
         check_latency_profile(profile)

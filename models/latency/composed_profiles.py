@@ -96,9 +96,8 @@ def compose_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
         DECODE_KNOTS,
         tuple(np.maximum.accumulate(decode_s).round(6).tolist()),
         float(f"{arch.layers * kernels.decode_byte_s * kv_bytes:.3e}"),
-        None,
-        f"{'composed' if kernels.lacks is None else PARTLY_COMPOSED}: {kernels.source}",
-        float(f"{arch.layers * kernels.prefill_pair_s * values:.3e}"),
+        source=f"{'composed' if kernels.lacks is None else PARTLY_COMPOSED}: {kernels.source}",
+        prefill_per_context_token_s=float(f"{arch.layers * kernels.prefill_pair_s * values:.3e}"),
     )
 
 

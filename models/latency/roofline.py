@@ -149,7 +149,7 @@ def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) ->
 def roofline_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """Return the roofline's profile of a deployment without measurements."""
     fit = roofline_knots(catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
-    return LatencyProfile(llm, gpu, tensor_parallel, *fit, None, "estimated: roofline.toml")
+    return LatencyProfile(llm, gpu, tensor_parallel, *fit, source="estimated: roofline.toml")
 
 
 def roofline_knots(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> ProfileFit:

@@ -196,8 +196,7 @@ def calibrate_profile(
         deployment.gpu,
         deployment.tensor_parallel,
         *latency_fit(best.log_parameters, shape),
-        None,
-        f"calibrated: {requests.arrival_s.size} requests of {engine.source}",
+        source=f"calibrated: {requests.arrival_s.size} requests of {engine.source}",
     )
     profile = complete_profile(catalogue, fitted, seen.batch, known.max_batch)
     chosen = _with_hypothesis(engine, ranked[0])

@@ -55,7 +55,7 @@ def make_log_player(
     max_batch = config.fleet.engine(deployment).max_batch
 
     def profile_of(fit: ProfileFit) -> LatencyProfile:
-        return LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fit, None, source)
+        return LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fit, source=source)
 
     flat = ProfileFit((1, 2), (1e-3, 1e-3), (1, max_batch + 1), (1e-3, 1e-3), 0.0)
     only = dataclasses.replace(catalogue, latency=(profile_of(flat),))

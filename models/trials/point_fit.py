@@ -2,9 +2,8 @@
 
 A summary of a benchmark has no requests, so each load is replayed with requests of equal length, by clients
 that wait for their answers or with Poisson arrivals (client_load.py). Its mean TTFT and TPOT are compared
-with those measured, and the factors are repeated until both agree in the median over loads:
-
-    prefill *= exp(median(log(measured / replayed TTFT)))      decode *= exp(median(log(... TPOT)))
+with those measured, until both agree in the median over loads (factor_search.py): TTFT decides the factor of
+prefill, TPOT that of decode.
 
 Means, not medians: seconds grow with tokens nearly along a line, so the mean over lengths is that of the mean
 length. Clients with requests of equal length stay in step, so their prompts meet; others do not, and TTFT
@@ -29,6 +28,7 @@ from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import MAX_CLIENT_REQUESTS, SentRequests, replay_equal_requests
 from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
+from fleetcast.models.trials.factor_search import FactorFit, search_factors
 from fleetcast.models.trials.latency_drift import LEAST_LEVEL_HOURS
 from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.world.catalogue_entries import LatencyProfile
@@ -37,8 +37,6 @@ LEAST_FIT_HOURS = 3 * LEAST_LEVEL_HOURS  # of a phase: two thirds to fit, one to
 HELD_OUT_EVERY = 3
 PHASE_METRICS = {"prefill": "TTFT", "decode": "TPOT"}  # the latency that a phase decides
 MOST_POINT_REQUESTS, POINT_WAVES = 1_000, 4  # of a replay: requests, or so many of each client if more
-FIT_ROUNDS = 10
-SMALLEST_STEP = 1e-3  # of a factor, a share: below, the fit has ended
 FOLDS = 5  # of the validation: as many times a part of the loads is left out of the fit
 
 
@@ -66,10 +64,20 @@ class PointCalibration(NamedTuple):
     """A scaled profile, its two factors, and the means that the factors of other loads give each load."""
 
     profile: LatencyProfile
-    prefill_factor: float
-    decode_factor: float
     predicted_s: Floats  # (loads, 2): TTFT, TPOT
     checks: list[CalibrationCheck]  # of each metric that two loads show
+    fit: FactorFit  # to all loads
+    held_out_fits: list[FactorFit]  # each to the loads but a part
+
+    @property
+    def prefill_factor(self) -> float:
+        """Seconds of prefill over those of the profile that was scaled."""
+        return float(self.fit.factors[0])
+
+    @property
+    def decode_factor(self) -> float:
+        """The same of decode."""
+        return float(self.fit.factors[1])
 
     @property
     def is_validated(self) -> bool:
@@ -90,17 +98,19 @@ def calibrate_to_points(
     """
     play = make_point_player(points, profile, engine)
     every = np.arange(len(points))
-    prefill, decode = fit_factors(play, points, every)
+    fit, held_out_fits = fit_factors(play, points, every), list[FactorFit]()
     folds = min(FOLDS, len(points)) if len(points) > 1 else 0
-    predicted_s = play(np.array([prefill, decode]), every)
+    predicted_s = play(fit.factors, every)
     for fold in range(folds):
         is_out = every % folds == fold
-        predicted_s[is_out] = play(fit_factors(play, points, every[~is_out]), every[is_out])
+        held_out_fits.append(fit_factors(play, points, every[~is_out]))
+        predicted_s[is_out] = play(held_out_fits[-1].factors, every[is_out])
     checks = check_points(points, predicted_s, limits)
     shares = {check.metric: round(check.signed_error_share, 4) for check in checks}
     source = f"calibrated: {len(points)} loads of {engine.source}"
+    prefill, decode = fit.factors.tolist()
     scaled = calibrated_copy(engine.catalogue, profile, prefill, decode, shares, source)
-    return PointCalibration(scaled, float(prefill), float(decode), predicted_s, checks)
+    return PointCalibration(scaled, predicted_s, checks, fit, held_out_fits)
 
 
 def measured_times(points: Sequence[LoadPoint]) -> Floats:
@@ -124,22 +134,22 @@ def check_points(
     return checks
 
 
-def fit_factors(play: Callable[[Floats, Ints], Floats], points: Sequence[LoadPoint], chosen: Ints) -> Floats:
+def fit_factors(
+    play: Callable[[Floats, Ints], Floats], points: Sequence[LoadPoint], chosen: Ints
+) -> FactorFit:
     """Return the factors of prefill and decode, shape (2,), for the chosen loads, shape (n,) of indices.
 
     That of prefill is 1 where none of them shows it.
     """
     measured_s = measured_times(points)[chosen]
     shows_prefill = np.array([points[index].shows_prefill for index in chosen])
-    factors = np.ones(2)
-    for _ in range(FIT_ROUNDS):
+
+    def log_misses(factors: Floats) -> Floats:
         logs = np.log(measured_s / play(factors, chosen))
         prefill = np.median(logs[shows_prefill, 0]) if shows_prefill.any() else 0.0
-        step = np.exp([prefill, np.median(logs[:, 1])])
-        factors = factors * step
-        if np.abs(step - 1).max() < SMALLEST_STEP:
-            break
-    return factors
+        return np.array([prefill, np.median(logs[:, 1])])
+
+    return search_factors(log_misses, np.ones(2))
 
 
 def make_point_player(

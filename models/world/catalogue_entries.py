@@ -4,7 +4,7 @@ A class has the keys of its table. Kernel times are in kernel_times.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from fleetcast.models.world.toml_dataclasses import ConfigError, KnownName, PositiveShare, Range
@@ -155,7 +155,8 @@ class LatencyProfile:
     decode_batch: tuple[Count, ...]
     decode_s: tuple[Positive, ...]  # one step without KV cache, at each batch size
     decode_per_kv_token_s: NotNegative
-    median_error_share: NotNegative | None  # end to end, held out; None: by its kind (ErrorLaw)
+    _: KW_ONLY  # so an optional key may stand before a required one
+    median_error_share: NotNegative | None = None  # end to end, held out; None: by its kind (ErrorLaw)
     source: str
     # of a prompt token, for each token of its prompt that was cached before its pass; None: by the roofline
     prefill_per_context_token_s: NotNegative | None = None

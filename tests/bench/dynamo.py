@@ -146,9 +146,8 @@ def play_hashed(trace: TraceArrays, routing: str) -> tuple[Outcome, float]:
         (1, 256),
         (decode_s, decode_s),
         54.01e-3 / MOCK_KV_TOKENS,
-        None,
-        "ai-dynamo's mocker, alone",
-        0.0,
+        source="ai-dynamo's mocker, alone",
+        prefill_per_context_token_s=0.0,
     )
     fleet_config = dataclasses.replace(
         config.fleet, prefix="blocks", prefix_block_tokens=BLOCK_TOKENS, kv_block_tokens=MOCK_BLOCK_TOKENS

@@ -85,7 +85,7 @@ def played(
     profile = LatencyProfile(
         LLM, GPU, 2,
         (1, 8192), (PREFILL_S + PREFILL_TOKEN_S, PREFILL_S + PREFILL_TOKEN_S * 8192),
-        (1, 64, 128), tuple((1e-3 * (alone + per_request * batch)).tolist()), 0.0, None, "",
+        (1, 64, 128), tuple((1e-3 * (alone + per_request * batch)).tolist()), 0.0, source="",
     )  # fmt: skip
     gpu = dataclasses.replace(CATALOGUE.gpus["h20-96gb"], link_gbit_per_s=25.0)
     world = dataclasses.replace(CATALOGUE.serving([LLM]), gpus={GPU: gpu}, latency=(profile,))
