@@ -137,8 +137,8 @@ def configure_command(
             f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)"
         )
         show_engine_answer(answer)
-        if traffic.note:
-            OUT.print(traffic.note)
+        for note in traffic.notes:
+            OUT.print(note)
         OUT.print(f"{seller}: {describe_rates(catalogue, query.gpus)}")
         folder = configure_files.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
         OUT.print(f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml")

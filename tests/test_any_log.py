@@ -448,10 +448,18 @@ def test_rows_refused_in_bulk_have_a_line_that_mends_them(tmp_path, rows, remedy
 
 
 @pytest.mark.parametrize(
-    ("kind", "known"), [("region", "east"), ("tier", "iw_fast"), ("llm", "llama3.1-70b")]
+    ("kind", "known"),
+    [
+        ("region", ("east", "west", "central")),
+        ("tier", ("iw_fast", "iw_normal", "niw")),
+        ("llm", ("llama3.1-70b", "llama3.1-8b", "qwen3-32b")),
+    ],
 )
 def test_rows_of_unknown_names_can_be_mapped_or_be_of_the_catalogue(tmp_path, kind, known):
-    """The most frequent name comes first, and the mapping file has its folder and the file's dots."""
+    """The most frequent name comes first, and the mapping file has its folder and the file's dots.
+
+    Copied as it is, the line makes no two names one.
+    """
     path = tmp_path / "own.jan.parquet"
     row = {"arrived_at": FIRST, "input_tokens": 5, "output_tokens": 6}
     row |= {"region": "east", "tier": "iw_fast", "llm": "llama3.1-70b"}
@@ -459,13 +467,14 @@ def test_rows_of_unknown_names_can_be_mapped_or_be_of_the_catalogue(tmp_path, ki
     rows = [{"request_id": n, **row, kind: name} for n, name in enumerate(names)]
     pq.write_table(pa.Table.from_pylist(rows), path)
     own = dataclasses.replace(
-        CATALOGUE, **{f"{kind}s": dict.fromkeys([known, *names], vars(CATALOGUE)[f"{kind}s"][known])}
+        CATALOGUE, **{f"{kind}s": dict.fromkeys([known[0], *names], vars(CATALOGUE)[f"{kind}s"][known[0]])}
     )
     lake = Lake(tmp_path / "lake")
     line = bulk_remedy(ingest_file(path, lake, CATALOGUE))
     assert line is not None
     key = "llm_names" if kind == "llm" else "label_names"
-    pairs = f'"a\\n\\"b" = "{known}", "é" = "{known}", "dub" = "{known}", ...'
+    assert set(known) <= vars(CATALOGUE)[f"{kind}s"].keys()
+    pairs = f'"a\\n\\"b" = "{known[0]}", "é" = "{known[1]}", "dub" = "{known[2]}", ...'
     assert f"({key} = {{ {pairs} }} in data/landing/own.jan.toml)" in line
     assert f'or add ["a\\n\\"b"], ["é"], ["dub"], ... to data/catalogue/{kind}s.toml' in line
     assert "\n" not in line

@@ -293,6 +293,33 @@ def test_the_search_finds_what_all_points_have(
     )
 
 
+def test_each_backend_that_attains_is_among_the_finalists(
+    market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three backends one kind goes on from the short window; the others are searched alone."""
+    monkeypatch.setattr(point_search, "BEST_KINDS", 1)
+    backends = ["vllm", "sglang", "trtllm"]
+    of_all = engine_points.price_engines(
+        CATALOGUE, market.llm, ["h100-80gb"], None, market.config, 8000, backends
+    )
+    trials = point_search.FleetTrials(of_all, [window(2500, 120.0)])
+    kinds = [
+        kind
+        for kind in engine_points.list_kinds(of_all, 8000, ["none"], "together")
+        if kind.shape == EngineShape("h100-80gb", 1)
+    ]
+    assert {kind.variant.backend for kind in kinds} == {*backends}
+    first = point_search.search_engines(trials, trials, trials, kinds)
+    found = point_search.search_backends(trials, trials, trials, kinds)
+    assert first is not None
+    assert found is not None
+    assert len({score.point.variant.backend for score in first.finalists}) == 1
+    assert {score.point.variant.backend for score in found.finalists} == {*backends}
+    usd = [score.usd_per_hour for score in found.finalists]
+    assert usd == sorted(usd)
+    assert usd[0] <= first.finalists[0].usd_per_hour
+
+
 def test_fewer_bits_are_chosen_only_where_they_cost_less(market: engine_points.EngineMarket) -> None:
     """A light load needs one instance in any bits; a heavy one fewer instances in fewer bits."""
     kinds = [

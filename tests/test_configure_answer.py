@@ -31,7 +31,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import configure_answer, configure_limits, try_fleet
 from fleetcast.assets.studies.configure_explanation import describe_change, explain_answer
 from fleetcast.assets.studies.configure_files import render_commands, render_kubernetes, score_fields
-from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
+from fleetcast.assets.studies.configure_traffic import ConfigureTraffic, read_lake_hours
 from fleetcast.assets.studies.engine_commands import describe_point, engine_commands
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
@@ -415,7 +415,7 @@ def test_the_answer_says_what_the_second_best_and_the_defaults_lose() -> None:
     same = equal._replace(attained=dict(best.attained))
     query, name = configure_answer.ConfigureQuery("llama3.1-8b", GPUS), describe_point(other)
     for finalists, text in (
-        ([best], "no other deployment is within half of its cost again."),
+        ([best], "no other deployment on the whole hours is within half of its cost again."),
         ([best, dear], f"{name} costs 25% more."),
         (
             [best, equal],
@@ -494,6 +494,24 @@ def test_a_trace_of_the_lake_is_answered_as_its_file(
     assert "the lake has 2 traces: azure_llm, canonical." in result.stderr
 
 
+def test_an_llm_named_by_its_model_has_the_requests_of_the_catalogues(tmp_path: Path) -> None:
+    """Of a trace with two llms; one without requests takes all, and a line says so."""
+    rows = [f"2025-03-03T09:{n // 60:02d}:{n % 60:02d}Z,{100 + n},7,{llm}" for n in range(90)
+            for llm in ("llama3.1-8b", "qwen3-32b")]  # fmt: skip
+    path = tmp_path / "two.csv"
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens,llm", *rows]))
+    lake = Lake(tmp_path / "lake")
+    land_file(path, lake, CATALOGUE)
+    for name in ("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct"):
+        [hour], note = read_lake_hours("log", name, 1, lake, CATALOGUE)
+        assert (len(hour), set(hour["llm"]), note) == (90, {"llama3.1-8b"}, "")
+    [hour], note = read_lake_hours("log", "llama3.1-70b", 1, lake, CATALOGUE)
+    assert (len(hour), note) == (
+        180,
+        "log has no request for llama3.1-70b: those for all its llms are taken.",
+    )
+
+
 TOOL = """#!/bin/sh
 while [ $# -gt 0 ]; do case $1 in --save-dir) folder=$2;; --serving-mode) way=$2;; esac; shift; done
 %s
@@ -519,7 +537,7 @@ def advised(
     tool = folder / "aiconfigurator"
     tool.write_text(TOOL % script)
     tool.chmod(0o755)
-    traffic = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), "")
+    traffic = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), ())
     [row] = bench["ask_aiconfigurator"](str(tool), "llama3.1-8b", "h100-80gb", way, traffic)
     assert row[4:6] == bench["mean_lengths"](traffic)
     return list(bench["advised_points"](row, kinds)) if row.rank else []

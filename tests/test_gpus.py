@@ -219,6 +219,8 @@ def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
             price_as_given(settings.catalogue, (H100, A100), None, tmp_path / "p.toml")
     with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
         rent(settings, "a100-80gb")
+    with pytest.raises(ConfigError, match="--cap l40s-48gb=4: l40s-48gb is not compared"):
+        rent(settings, "l40s-48gb=4")
     unknown = rent(settings)._replace(gpus=("h100",))
     with pytest.raises(ConfigError, match="unknown gpu 'h100'"):
         rent_query.build_rent_scenario(settings, DAY, unknown)

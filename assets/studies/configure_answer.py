@@ -25,7 +25,7 @@ from fleetcast.models.configure.point_search import (
     race_points,
     rank_score,
     scaled_guess,
-    search_engines,
+    search_backends,
 )
 from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.latency_errors import errors_in_use
@@ -161,7 +161,7 @@ def choose_engine(
             steps[0] += 1
             done(steps[0] // 50)
 
-        found = search_engines(short, middle, whole, kinds, note)
+        found = search_backends(short, middle, whole, kinds, note)
         if found is None:
             raise ConfigError(describe_failure(query, kinds, whole))
         best = found.finalists[0]

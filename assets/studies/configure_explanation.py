@@ -21,7 +21,7 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
     lines.append(why + ".")
     lines += [f"binds    {describe_limit(limit)}." for limit in answer.limits]
     if second is None:
-        lines.append("second   no other deployment is within half of its cost again.")
+        lines.append("second   no other deployment on the whole hours is within half of its cost again.")
     elif second.usd_per_hour > best.usd_per_hour:
         more = second.usd_per_hour / best.usd_per_hour - 1
         lines.append(f"second   {describe_point(second.point)} costs {more:.0%} more.")
@@ -57,7 +57,7 @@ def compare_backends(answer: EngineAnswer) -> str:
     for backend in answer.query.backends:
         if backend != best.point.variant.backend:
             found = cheapest.get(backend)
-            more = "is not among the finalists"
+            more = "attains with no number of instances"
             if found is not None:
                 ratio = found.usd_per_hour / best.usd_per_hour
                 more = "costs as much" if ratio <= 1 else f"costs {ratio - 1:.0%} more"

@@ -19,6 +19,7 @@ from fleetcast.models.configure.fleet_trials import TrafficWindow, busiest_windo
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.model_rows import names_by_model
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 LEAST_HOUR_REQUESTS = 200  # in the busiest hours: of fewer, one late request is a large share
@@ -36,7 +37,7 @@ class ConfigureTraffic(NamedTuple):
     name: str
     hours: Sequence[TrafficWindow]  # the busiest ones
     prefixes: tuple[str, ...]  # prefix modes of [fleet] for which the traffic has data
-    note: str  # on its prefix cache
+    notes: tuple[str, ...]  # on the requests that were taken, and on their prefix cache
 
     @property
     def requests(self) -> int:
@@ -59,24 +60,24 @@ def read_configure_traffic(
     A file serves the llm with all its requests; of a trace in the lake, those for the llm, if it has any.
     ConfigError for neither, and for too few requests.
     """
-    path = Path(source)
+    path, taken = Path(source), ""
     if path.exists():
         rows = read_file_requests(path, catalogue, scratch, progress).rows
         parts, name = [rows], path.name
     else:
-        parts, name = read_lake_hours(source, llm, hours, lake), source
+        (parts, taken), name = read_lake_hours(source, llm, hours, lake, catalogue), source
     count = sum(map(len, parts))
     if count > MOST_HOUR_REQUESTS and not path.exists():
         raise ConfigError(
             f"{name}: its busiest hours have {count:,} requests, at most {MOST_HOUR_REQUESTS:,}. Lower "
             "--hours."
         )
-    configured, note = with_prefix_of_file(config, pd.concat(parts))
+    configured, cache = with_prefix_of_file(config, pd.concat(parts))
     prefixes = tuple(dict.fromkeys((configured.fleet.prefix, "none")))
     windows = [build_traffic_window(part, catalogue, config, prefixes) for part in parts]
     if path.exists():
         windows = busiest_windows(windows[0], HOUR_S, hours)
-    traffic = ConfigureTraffic(name, windows, prefixes, note)
+    traffic = ConfigureTraffic(name, windows, prefixes, tuple(filter(None, (taken, cache))))
     if traffic.requests < LEAST_HOUR_REQUESTS:
         raise ConfigError(
             f"{name}: its busiest hours have {traffic.requests:,} requests, at least {LEAST_HOUR_REQUESTS} "
@@ -94,22 +95,31 @@ def find_only_trace(lake: Lake) -> str:
     return names[0]
 
 
-def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.DataFrame]:
-    """Return the requests of the busiest hours, by tokens, of a trace in the lake; ConfigError without it."""
+def read_lake_hours(
+    trace: str, llm: str, hours: int, lake: Lake, catalogue: Catalogue
+) -> tuple[list[pd.DataFrame], str]:
+    """Return the requests of the busiest hours, by tokens, of a trace in the lake; ConfigError without it.
+
+    They are those for the llm, or for the catalogue's llm of this model; without any, all of them, and the
+    returned line says so.
+    """
     if not lake.days("requests", trace):
         raise ConfigError(
             f"--trace {trace}: there is no such file, and no trace of this name in the lake. Name a file, or "
             "run fleetcast ingest first."
         )
-    for only in (llm, None):
+    names = dict.fromkeys([llm, names_by_model(catalogue.llms).get(llm, llm)])
+    for only in (*names, None):
         found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
         if found:
             break
     starts = sorted(float(row["hour"]) for row in found)
-    return [
+    parts = [
         frame_requests(lake.sql("reads/configure_hour.sql", trace=trace, llm=only, hour=hour))
         for hour in starts
     ]
+    taken = f"{trace} has no request for {llm}: those for all its llms are taken." if only is None else ""
+    return parts, taken
 
 
 def build_traffic_window(

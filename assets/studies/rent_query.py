@@ -79,6 +79,10 @@ def build_rent_query(
         gpu, _, count = text.partition("=")
         if not count.isdecimal():
             raise ConfigError(f"--cap {text}: it must be TYPE=COUNT, like --cap a100-80gb=16.")
+        if gpu.strip() not in types:
+            raise ConfigError(
+                f"--cap {text}: {gpu.strip()} is not compared. Add it to --gpus, or drop the cap."
+            )
         numbers[gpu.strip()] = int(count)
     return RentQuery(llm, types, numbers, way, ttft_slo_s, tpot_slo_s)
 

@@ -22,6 +22,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.figure_files import draw_and_save_figure
 from fleetcast.assets.replays.replay_figures import draw_cdf
 from fleetcast.assets.replays.replay_workloads import prompt_arrays
+from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.assets.traces.trace_mapping import mapping_file
@@ -233,7 +234,9 @@ def read_file_requests(
         rows.loc[is_distributed, "tier"] = strictest
         note = f"tier {strictest} for {is_distributed.sum():,} requests whose tier the file does not have"
     if rows.empty:
-        raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
+        reasons = "; ".join(f"{why} ({rows:,} rows)" for why, rows in report.reasons.items())
+        none = f"{path.name}: none of its {report.rows_in:,} rows is a request: {reasons}."
+        raise ConfigError(bulk_remedy(report, path.parent) or none)
     return TryRequests(report, rows, note)
 
 

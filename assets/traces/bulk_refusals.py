@@ -35,8 +35,12 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "has the key": "Write each key once, for example: jq -c . {file}",
     "not a JSON object": "Write one JSON object a line, for example: jq -c . {file}",
 }
-MAPPED_TO = {"unknown region": "east", "unknown tier": "iw_fast", "unknown llm": "llama3.1-70b"}
 NAMES_SHOWN = 3  # of the unknown ones, in a remedy
+MAPPED_TO = {  # an example for each: the same for two would make them one
+    "unknown region": ("east", "west", "central"),
+    "unknown tier": ("iw_fast", "iw_normal", "niw"),
+    "unknown llm": ("llama3.1-70b", "llama3.1-8b", "qwen3-32b"),
+}
 EXPECTED = ("failure:", "no request:", "its request_id is already", "the same request", "its query_id")
 
 
@@ -55,10 +59,11 @@ def bulk_remedy(report: IngestReport, folder: Path = Path("data/landing")) -> st
     names = [json.dumps(other.removeprefix(f"{start} "), ensure_ascii=False)
              for other in refused if start and other.startswith(start)]  # fmt: skip
     shown, more = names[:NAMES_SHOWN], names[NAMES_SHOWN:] and ["..."]
+    mapped = zip(shown, MAPPED_TO.get(start, ()), strict=False)
     remedy = REMEDIES.get(start, "See them: fleetcast sql \"from quarantine where file = '{file}'\"").format(
         mapping=folder / mapping_file(Path(report.file)),
         file=report.file,
-        pairs=", ".join([*(f'{name} = "{MAPPED_TO.get(start)}"' for name in shown), *more]),
+        pairs=", ".join([*(f'{name} = "{to}"' for name, to in mapped), *more]),
         tables=", ".join([*(f"[{name}]" for name in shown), *more]),
     )
     also = "" if most == rows else f" ({most:,} rows)"

@@ -147,7 +147,7 @@ def traffic_of(name: str, copies: int = 1, most_shift_s: float | None = None) ->
         rows = read_file_requests(path, catalogue, Path(scratch), Progress()).rows
     window = build_traffic_window(rows, catalogue, load_config("office", catalogue), ("none",))
     if copies == 1:
-        return ConfigureTraffic(name, [window], ("none",), "")
+        return ConfigureTraffic(name, [window], ("none",), ())
     trace, length_s = window.trace, window.until_s
     size = (copies, 1 if most_shift_s is None else trace.arrival_s.size)
     shifts_s = np.random.default_rng(1).uniform(0, most_shift_s or length_s, size)
@@ -159,7 +159,7 @@ def traffic_of(name: str, copies: int = 1, most_shift_s: float | None = None) ->
     }
     many = trace._replace(arrival_s=arrival_s[order] - arrival_s.min(), **columns)
     hour = TrafficWindow({"none": many})
-    return ConfigureTraffic(f"{copies} x {name}", [hour], ("none",), "")
+    return ConfigureTraffic(f"{copies} x {name}", [hour], ("none",), ())
 
 
 def speed() -> Figures:
@@ -426,7 +426,7 @@ def draw_traffic(name: str, prompt: tuple[int, int], answer: tuple[int, int]) ->
     tokens[1] = np.minimum(tokens[1], 4096 - tokens[0])
     arrival_s, zeros = np.sort(rng.uniform(0, VIDUR_S, size)), np.zeros(size, np.int16)
     trace = TraceArrays(arrival_s - arrival_s[0], zeros, zeros, zeros, *tokens)
-    return ConfigureTraffic(name, [TrafficWindow({"none": trace})], ("none",), "")
+    return ConfigureTraffic(name, [TrafficWindow({"none": trace})], ("none",), ())
 
 
 class Advice(NamedTuple):
