@@ -174,7 +174,8 @@ def show_fleets(found: "RentAnswer") -> None:
     tier = found.setting.tier
     rows = [
         [
-            RENT_KIND_TITLES[kind],
+            RENT_KIND_TITLES[kind]
+            + (" (misses)" if fleet.met.attainment_share < tier.attainment_target_share else ""),
             " + ".join(f"{count} x ({combo.title})" for combo, count in fleet.held),
             f"{sum(fleet.gpus.values())}",
             format_figure(fleet.usd_per_hour, ",.2f"),
@@ -215,19 +216,24 @@ def describe_rent_answer(found: "RentAnswer") -> str:
     if best.engines:
         rented += f" (engine {join_all_names(best.engines)})"
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
-    late, verb = "", "Rent"
-    if not found.is_on_target:
-        verb = f"No fleet here attains the target of {format_percent(target, '.0f')} %. Closest comes"
-        late = f" Its attainment is {format_percent(attained, '.1f')} %."
     if found.best == "by_bucket":
         rented += ", each for its own buckets"
+    if not found.is_on_target:
+        phases = "disaggregated" if best.is_disaggregated else "colocated"
+        return (
+            f"No fleet here attains the target of {format_percent(target, '.0f')} %. Closest comes {rented}, "
+            f"{phases}, with {format_percent(attained, '.1f')} %."
+        )
     if not best.is_disaggregated:
-        return f"{verb} {rented}, colocated: disaggregation would save at most {bound} %.{late}"
-    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_disaggregated]
+        return f"Rent {rented}, colocated: disaggregation would save at most {bound} %."
+    others = [
+        fleet.usd_per_hour
+        for fleet in found.fleets.values()
+        if not fleet.is_disaggregated and fleet.met.attainment_share >= target
+    ]
     if not others:
-        return f"{verb} {rented}, disaggregated: by GPU time this saves at most {bound} %.{late}"
+        return f"Rent {rented}, disaggregated: by GPU time this saves at most {bound} %."
     less = format_percent(1 - best.usd_per_hour / min(others), ".1f")
     return (
-        f"{verb} {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
-        f"{late}"
+        f"Rent {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
     )

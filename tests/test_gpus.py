@@ -20,7 +20,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.prices import price_as_given
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
-from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
+from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound, show_fleets
 from fleetcast.pipelines.options import parse_phases
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
@@ -109,7 +109,7 @@ def test_the_fleet_of_a_coming_day_is_found_replayed_and_reported(
 
 
 def test_without_a_fleet_that_attains_none_is_recommended(
-    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where the bursts of the hour miss the target on every fleet: the mixed one less."""
     monkeypatch.setattr(rent_fleets, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
@@ -121,7 +121,12 @@ def test_without_a_fleet_that_attains_none_is_recommended(
     }
     found = found._replace(fleets=missed)
     assert (found.is_on_target, found.best) == (False, "mixed_types")
-    assert describe_rent_answer(found).startswith("No fleet here attains the target of 95 %. Closest comes ")
+    answer = describe_rent_answer(found)
+    assert answer.startswith("No fleet here attains the target of 95 %. Closest comes ")
+    assert answer.endswith(", colocated, with 90.0 %.")
+    assert "save" not in answer
+    show_fleets(found)
+    assert capsys.readouterr().out.count("(misses)") == 2
     assert not any(rent_answer.fleet_table(found)["is_best"].to_pylist())
 
 
