@@ -127,8 +127,8 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
 
     hold, change = holding_cost(p, a_w, a_c, d), starting_cost(p, a_w, a_c, d)
     kappa = p.export_usd
-    latency = linear_sum((e[key], kappa[key[0]]) for key in e)
-    lp += hold + change + latency + shortage_penalty(p, z, v, y, q)
+    cost = hold + change + linear_sum((e[key], kappa[key[0]]) for key in e)
+    lp += cost + shortage_penalty(p, z, v, y, q)
 
     serving, more = serving_tokens_per_s(p), added_capacity_terms(p, on, a_w, a_c, d)
     lost, f = add_small_pools(lp, p, a_w, a_c, d)
@@ -147,7 +147,7 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
         now_usd = float((p.instances_now * np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]).sum())
         spent = linear_sum((x, p.usd_per_hour[i, k] * sign) for i, j, k in ijk for x, sign in delta[i, j, k])
         lp += spent <= p.budget_usd - now_usd, "budget"
-    return OptimisationModel(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d}, list(f.values()))
+    return OptimisationModel(lp, cost, {"aW": a_w, "aC": a_c, "d": d}, list(f.values()))
 
 
 def holding_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:

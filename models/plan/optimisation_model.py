@@ -68,21 +68,22 @@ def add_instance_limits(
     """Add the constraints (cap), (least) and (most) of both hourly models: x = n + delta.
 
     `delta` holds the terms of each (i, j, k), `q` the missing instances of each (i, j). An option's own
-    limits get a constraint only where they are stricter than those of all options together.
+    limits get a constraint only where they are stricter than those of all options together. All limits are
+    ints: PuLP copies an expression to compare it with a number of numpy.
     """
     services, regions, options = (range(size) for size in p.instances_now.shape)
     for j, g in product(regions, range(len(p.gpus))):
         here = [(i, k, int(n)) for i, k in product(services, options) if (n := p.uses[i, k, g])]
         here = [(i, k, size) for i, k, size in here if (i, j, k) in delta]
-        room = p.cap_gpus[j, g] - sum(size * p.instances_now[i, j, k] for i, k, size in here)
+        room = int(p.cap_gpus[j, g]) - sum(size * int(p.instances_now[i, j, k]) for i, k, size in here)
         used = linear_sum((x, size * sign) for i, k, size in here for x, sign in delta[i, j, k])
         lp += used <= room, f"cap_{j}_{g}"
     for i, j in product(services, regions):
         by_option = {k: delta[i, j, k] for k in options if (i, j, k) in delta}
         change = [term for terms in by_option.values() for term in terms]
-        now = p.instances_now[i, j].sum()
-        lp += linear_sum([*change, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
-        lp += linear_sum(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
+        now = int(p.instances_now[i, j].sum())
+        lp += linear_sum([*change, (q[i, j], 1)]) >= int(p.min_instances[i, j]) - now, f"least_{i}_{j}"
+        lp += linear_sum(change) <= int(p.max_instances[i, j]) - now, f"most_{i}_{j}"
         for k, terms in by_option.items():
             limits = (p.min_option_instances, p.max_option_instances, p.instances_now)
             least, most, now = (int(values[i, j, k]) for values in limits)

@@ -86,7 +86,8 @@ def build_sageserve_model(p: Problem) -> OptimisationModel:
     remote = [(x, REMOTE_PENALTY * per_token[i]) for (i, _), x in v.items()]
     below = [(x, BELOW_MINIMUM_PENALTY * per_instance[i]) for (i, _), x in q.items()]
     now_usd = float((n * np.where(p.runs, alpha, 0.0)[:, None, :]).sum())
-    lp += gamma + mu + linear_sum([*unserved, *remote, *below]) + now_usd
+    cost = gamma + mu + now_usd
+    lp += cost + linear_sum([*unserved, *remote, *below])
 
     for key in ijk:
         lp += linear_sum([(up[key], 1.0), (delta[key], -1.0)]) >= 0, "start_{}_{}_{}".format(*key)
@@ -99,7 +100,7 @@ def build_sageserve_model(p: Problem) -> OptimisationModel:
         everywhere = [*(term for j in regions for term in more[i, j]), (z[i,], 1.0)]
         lp += linear_sum(everywhere) >= need[i, :, w].sum() - serves[i].sum(), f"global_{i}_{w}"
     add_instance_limits(lp, p, {key: [(x, 1.0)] for key, x in delta.items()}, q)
-    return OptimisationModel(lp, gamma + mu + now_usd, {"delta": delta})
+    return OptimisationModel(lp, cost, {"delta": delta})
 
 
 def plan_from_instances(problem: Problem, instances: Ints) -> HourPlan:
