@@ -68,11 +68,12 @@ def add_instance_limits(
     """Add the constraints (cap), (least) and (most) of both hourly models: x = n + delta.
 
     `delta` holds the terms of each (i, j, k), `q` the missing instances of each (i, j). An option's own
-    limits get a constraint only where they are stricter than those of all options together. All limits are
-    ints: PuLP copies an expression to compare it with a number of numpy.
+    limits get a constraint only where they are stricter than those of all options together, and a GPU type
+    only where a service uses it. All limits are ints: PuLP copies an expression to compare it with a number
+    of numpy.
     """
     services, regions, options = (range(size) for size in p.instances_now.shape)
-    for j, g in product(regions, range(len(p.gpus))):
+    for j, g in product(regions, np.flatnonzero(p.uses.any(axis=(0, 1)))):
         here = [(i, k, int(n)) for i, k in product(services, options) if (n := p.uses[i, k, g])]
         here = [(i, k, size) for i, k, size in here if (i, j, k) in delta]
         room = int(p.cap_gpus[j, g]) - sum(size * int(p.instances_now[i, j, k]) for i, k, size in here)
