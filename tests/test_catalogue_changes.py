@@ -15,6 +15,11 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 WORLD = load_catalogue().of_era("2023", "here")
+DEPLOYED = """[fleet.deployments]
+"bloom-176b" = { gpu = "h100-80gb", tensor_parallel = 8 }
+"llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }
+"llama3.2-3b" = { gpu = "h100-80gb", tensor_parallel = 1 }
+"""
 EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
 NO_TRAFFIC = """
 by_weekday = [1, 1, 1, 1, 1, 1, 1]
@@ -120,6 +125,8 @@ def test_a_tier_with_every_key_is_new_and_needs_no_traffic(tmp_path: Path, traff
         (EAST + 'preference = ["wets"]\n', r"unknown region 'wets'\. Did you mean 'west'"),
         (EAST + "network_s = {wets = 1}\n", r"east\]: unknown region 'wets'"),
         (EAST + "cap_gpus = {h100-80gb = 100}\n", r"240 h100-80gb in east, whose cap_gpus is 100"),
+        (DEPLOYED + '"llama2-70b" = { gpu = "a100-80gb", tensor_parallel = 2, regions = ["east"] }\n',
+         r"llama2-70b is on a100-80gb in east, which has none: its cap_gpus has h100-80gb"),
         ("[catalogue.tiers.iw_fast]\nttft_slo_s = 0\n", r"iw_fast\] ttft_slo_s: got 0\.0, needed a number"),
         (BULK + "deadline_s = 1\n", r"unknown tier 'bulk'\. .* needs all its keys"),
         ("[trace]\nname = 't'\n[trace.office.tiers.iw_fats]\nshare = 0.7\n",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from small import make_plans, small_config
 from trial_rows import trial_rows
 
+from fleetcast.assets.advice import next_day_plan
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import read_sql
@@ -350,6 +351,21 @@ def test_an_error_that_adds_no_whole_instance_moves_no_cost_of_a_plan(replayed) 
         for count in (1, 1000)
     }
     assert "that adds no whole instance to any pool, so nothing to the plan's cost." in of_counts[1]
+    share = latency_error.usd_error_share(replayed, plan)
+    assert 0.05 < share < 0.5
+
+    def moves(instances: int, load: float) -> bool:
+        row = {"instances": instances, "capacity_tokens_per_s": 100.0, "demand_tokens_per_s": load}
+        return next_day_plan.whole_instance_error_share(replayed, [plan[0] | row]) is not None
+
+    assert [moves(1, load) for load in (10, 100 / (1 + 1.1 * share), 100 / (1 + 0.9 * share), 101)] == [
+        *(False, False),
+        *(True, True),
+    ]
+    assert [moves(2, load) for load in (10, 101, 100 / (1 - 0.9 * share))] == [False, True, True]
+    row = plan[0] | {"instances": 2, "capacity_tokens_per_s": 100.0, "demand_tokens_per_s": 390.0}
+    two = [row] * 2  # two GPU types with 200 tokens/s each
+    assert next_day_plan.whole_instance_error_share(replayed, two) == share
     assert of_counts[1000] == error_cli.describe_cost_error(replayed, plan)
     assert "% off (nine of ten times)." in of_counts[1000]
 

@@ -59,9 +59,29 @@ def _plan_totals(
 
 
 def whole_instance_error_share(settings: RunSettings, rows: Sequence[Row]) -> float | None:
-    """Return `usd_error_share`; None where it moves no pool by a whole instance, as there are no others."""
+    """Return `usd_error_share`; None where it moves no endpoint by a whole instance: there are no others."""
     share = usd_error_share(settings, rows)
-    return share if share * max((row["instances"] for row in rows), default=0) >= 1 else None
+    endpoints: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        place = (row.get("hour_start", row.get("hour")), row.get("served_region", row.get("region")))
+        endpoints.setdefault((*place, row["llm"], row.get("role")), []).append(row)
+    return share if any(_moves_an_instance(pools, share) for pools in endpoints.values()) else None
+
+
+def _moves_an_instance(pools: Sequence[Row], share: float) -> bool:
+    """Whether the pools of an endpoint need an instance more or fewer if the load of one is off by `share`.
+
+    `pools`: rows of a plan for one hour, llm, role and region, which share its demand. Without a demand or a
+    capacity in them the instances alone count.
+    """
+    demand = pools[0].get("demand_tokens_per_s")
+    capacity = [row.get("capacity_tokens_per_s") or 0.0 for row in pools]
+    if demand is None or not any(capacity):
+        return share * max(row["instances"] for row in pools) >= 1
+    demand += pools[0].get("buffer_tokens_per_s") or 0.0
+    carried = sum(row["instances"] * each for row, each in zip(pools, capacity, strict=True))
+    without_one = carried - min(each for each in capacity if each > 0)
+    return demand * (1 + share) > carried or demand * (1 - share) <= without_one < demand
 
 
 def _by_hour(rows: Sequence[Numbers], forecast: Sequence[Numbers]) -> list[Numbers]:

@@ -28,6 +28,7 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
     check_floors(config.file.name, config.fleet, catalogue)
     check_cascades(config, catalogue)
     check_quality_policies(config, catalogue)
+    check_named_regions(config, catalogue)
     check_caps(config, catalogue)
     check_priority_config(config)
     warn_of_missing_prices(config, catalogue)
@@ -188,6 +189,22 @@ def _outside(burst: BurstConfig, trace: TraceConfig) -> str:
         f"[trace.office] bursts: the one of {burst.start:%Y-%m-%d %H:%M} is outside the trace, which has "
         f"{trace.first_day} to {trace.replay_day}"
     )
+
+
+def check_named_regions(config: RunConfig, catalogue: Catalogue) -> None:
+    """Raise ConfigError for a deployment in a region without a GPU of its type: it would have no instance."""
+    for llm, pools in config.fleet.deployments.items():
+        for pool in pools:
+            for name in pool.regions or ():
+                caps = catalogue.regions[name].cap_gpus
+                # A region without any GPU is one that a what-if has lost.
+                if not caps.get(pool.gpu, 0) and any(caps.values()):
+                    there = ", ".join(gpu for gpu, cap in caps.items() if cap)
+                    raise ConfigError(
+                        f"{config.file.name}: [fleet.deployments] {llm} is on {pool.gpu} in {name}, which "
+                        f"has none: its cap_gpus has {there} (regions.toml, or [catalogue.regions.{name}] of "
+                        "the config). Add the type there, or name another region."
+                    )
 
 
 def check_caps(config: RunConfig, catalogue: Catalogue) -> None:
