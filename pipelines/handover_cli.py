@@ -209,9 +209,9 @@ def ran_command(
         fleetcast plan ran replicas.csv --config mine.toml
 
     From a server fleetcast reads one day: the kube-state-metrics of the Deployments and StatefulSets with the
-    names that `plan export` writes, or else the vLLM or SGLang processes of each llm. A file is CSV, or the
-    saved JSON response to a range query whose series have the labels region and deployment. The import
-    replaces earlier rows of the same days.
+    names that `plan export` writes, or else the vLLM or SGLang processes of each llm; a line says which. A
+    file is CSV, or the saved JSON response to a range query whose series have the labels region and
+    deployment. The import replaces earlier rows of the same days.
     """
     with cli_errors():
         from fleetcast.assets.plans.observed_fleet import import_observed_fleet
@@ -222,12 +222,13 @@ def ran_command(
             raise ValueError("Name either a file or --from and the address of a Prometheus server.")
         if from_ is not None:
             day = parse_day(date_) or settings.config.trace.replay_day
-            hours = import_fleet_metrics(settings, from_, day, step, where)
+            hours, source = import_fleet_metrics(settings, from_, day, step, where)
         elif file is not None:
-            hours = import_observed_fleet(settings, expand_path(file))
+            hours, source = import_observed_fleet(settings, expand_path(file)), file.name
         settings.lake.publish()
         for day, count in hours.items():
             OUT.print(f"{day}: {count} of 24 hours")
+        OUT.print(f"source   {source}")
         OUT.print(f"next     {settings.command('plan grade --date DAY')}")
 
 
@@ -245,12 +246,14 @@ def grade_command(
 
         fleetcast sql "from graded_decisions where verdict = 'short'"
 
-    It replays both fleets on the requests of the day, which needs a plan (`fleetcast nightly`). If the
-    trace has measured latencies, the table also has the error of the replay: a gain below that error means
-    nothing.
+    It replays both fleets on the requests of the day, which needs a plan (`fleetcast nightly`). Graded are
+    the hours that the plan has and in which any workload has a sample of what ran; where another one has
+    none, it counts as 0. A line names the other hours, and regions where no instance ran. If the trace has
+    measured latencies, the table also has the error of the replay: a gain below that error means nothing.
     """
     with cli_errors():
         from fleetcast.assets.plans_on_demand import shadow_runs
+        from fleetcast.assets.studies.graded_hours import describe_graded_hours
         from fleetcast.assets.studies.shadow_grading import grade_shadow
         from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
@@ -260,3 +263,5 @@ def grade_command(
         params = {"trace": settings.trace, "day": day}
         show_table(settings.lake.sql("queries/graded_shadow.sql", **params).to_reader())
         show_table(settings.lake.sql(SHADOW_BY_TIER_SQL, **params).to_reader())
+        for line in describe_graded_hours(settings, day, policy):
+            show_note(line)

@@ -36,7 +36,7 @@ def graded_shadow(t: Tables) -> Frame:
     dear = (own["usd"] / plan.replace(0, np.nan)).groupby(level=["gpu", "gpus_per_instance"]).transform("max")
     each = (own["usd"] / plan.replace(0, np.nan)).fillna(dear)
     table = {
-        "trace": "wired", "day": own["day"].iloc[0], "policy": "day_ahead",
+        "trace": "wired", "day": own["day"].iloc[0], "policy": "day_ahead", "covered_hours": 24,
         "saved_gpu_hours": ((ran - plan) * gpus).sum(), "saved_usd": ((ran - plan) * each).sum(),
         "advised_short_hours": (plan < need).sum(), "ran_short_hours": (ran < need).sum(),
     }  # fmt: skip

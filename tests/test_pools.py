@@ -190,6 +190,8 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
     for hour, of_pools in zip(planned, held.astype(np.int64), strict=True):
         assert (settings.grid.to_cells(of_pools) == hour).all()
     assert held[0].tolist() == [0, 0, 1, 1, 1, 3, 3, 1, 5]
+    beyond = planned[0] + 100  # of a past day, whose limits were larger: none is lost
+    assert (settings.grid.to_cells(settings.grid.by_pool(beyond).astype(np.int64)) == beyond).all()
 
 
 DAY = date(2025, 7, 3)

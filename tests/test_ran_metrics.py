@@ -1,6 +1,8 @@
 """What ran, from the metrics of a cluster: a real Prometheus, and answers whose hours are known by hand."""
 
+import itertools
 import json
+import re
 import time
 import urllib.parse
 from collections.abc import Callable
@@ -16,7 +18,9 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
 from fleetcast.assets.plans import observed_fleet_metrics
+from fleetcast.assets.plans.observed_fleet import known_workloads
 from fleetcast.assets.plans.observed_fleet_metrics import import_fleet_metrics
+from fleetcast.models.world.catalogue import CATALOGUE_DIR
 from fleetcast.pipelines.cli import cli_app
 
 TODAY = datetime.now(UTC).date()
@@ -70,7 +74,7 @@ def test_prometheus_metrics_give_the_running_fleet(settings: RunSettings, tmp_pa
         prometheus_of(tmp_path, [one, two, three]) as url,
     ):
         ends_s, found, message = time.monotonic() + 20, {}, None
-        while len(found) < 2 or min(n for _, n in found.values()) < 4:
+        while sum(mean > 0 for mean, _ in found.values()) < 2 or min(n for _, n in found.values()) < 4:
             assert time.monotonic() < ends_s, (found, message)
             time.sleep(0.5)
             try:
@@ -79,11 +83,10 @@ def test_prometheus_metrics_give_the_running_fleet(settings: RunSettings, tmp_pa
             except ValueError as error:
                 message = error  # at first nothing is read yet
 
-    assert {key[:2] for key in found} == {("east", "llama2-70b"), ("west", "bloom-176b")}
-    for (_, llm, _), (instances, _) in found.items():
-        assert instances == pytest.approx({"llama2-70b": 3, "bloom-176b": 2}[llm], abs=0.8), (
-            "but for its start"
-        )
+    assert {key[0] for key in found} == {"east", "west"}
+    serving = {("east", "llama2-70b"): 3, ("west", "bloom-176b"): 2}
+    for key, (instances, _) in found.items():
+        assert instances == pytest.approx(serving.get(key[:2], 0), abs=0.8), "but for its start"
 
 
 def answering(series: dict[str, list[tuple[dict[str, str], list[tuple[int, int]]]]]) -> Callable[[str], Any]:
@@ -105,7 +108,10 @@ def answering(series: dict[str, list[tuple[dict[str, str], list[tuple[int, int]]
 
 
 def test_absent_pool_counts_zero_where_others_are_scraped(settings: RunSettings, tmp_path: Path) -> None:
-    """Half an hour of two replicas, a quarter without any, a quarter without readings."""
+    """Half an hour of two replicas, a quarter without any, a quarter without readings.
+
+    Every workload of the config counts in every region that has readings, or that the mapping names.
+    """
     there = {
         "count(up)": [({}, [(minute, 5) for minute in range(45)])],
         "kube_deployment": [
@@ -120,16 +126,30 @@ def test_absent_pool_counts_zero_where_others_are_scraped(settings: RunSettings,
     }
     folder = landing(
         tmp_path,
-        'labels = { region = "cluster" }\nlabel_names = { "eu-1" = "east", us = "west" }\n'
+        'labels = { region = "cluster" }\nlabel_names = { "eu-1" = "east", us = "west", ap = "central" }\n'
         'llm_names = { ours = "bloom-176b" }\n',
     )
     with served(answering(there)) as url:
-        assert import_fleet_metrics(settings, url, DAY, 60, "", folder) == {DAY: 1}
-    assert rows(settings) == {
+        hours, source = import_fleet_metrics(settings, url, DAY, 60, "", folder)
+    assert hours == {DAY: 1}
+    assert source == (
+        "ready replicas of 2 Deployments; processes of vLLM: "
+        "no Deployment or StatefulSet has the name bloom-176b-h100-80gb"
+    )
+    nothing = dict.fromkeys(
+        itertools.product(("east", "central", "west"), settings.catalogue.llms, (0,)), (0.0, 45)
+    )
+    assert rows(settings) == nothing | {
         ("east", "llama2-70b", 0): (pytest.approx(2 * 30 / 45), 45),
         ("west", "llama2-70b", 0): (3.0, 45),
         ("west", "bloom-176b", 0): (4.0, 45),
     }
+
+
+def test_the_page_names_a_workload_as_the_export_does() -> None:
+    page = (CATALOGUE_DIR.parent / "docs" / "how-to" / "export-a-plan.md").read_text()
+    (name,) = re.findall(r"workload MODEL-GPU, like `(.+?)`", page)
+    assert name in known_workloads(load_settings("office").grid)
 
 
 def test_missing_server_metrics_are_reported_in_one_line(settings: RunSettings, tmp_path: Path) -> None:
@@ -159,7 +179,7 @@ def test_the_command_takes_a_file_or_a_server(
             cli_app, ["plan", "ran", "--from", url, "--date", str(DAY), "--config", config]
         )
     assert done.exit_code == 0, done.output
-    assert f"{DAY}: 1 of 24 hours" in done.output
+    assert f"{DAY}: 1 of 24 hours\nsource   ready replicas of 1 StatefulSet\n" in done.output
     for options in ([], ["x.csv", "--from", "http://localhost"]):
         done = CliRunner().invoke(cli_app, ["plan", "ran", *options, "--config", config])
         assert done.exit_code == 2

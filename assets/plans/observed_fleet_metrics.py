@@ -11,7 +11,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
+from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.plans.observed_fleet import ReplicaSample, known_workloads, write_observed_fleet
@@ -21,18 +23,38 @@ from fleetcast.assets.traces.prometheus_answers import METRICS_SUFFIX
 from fleetcast.assets.traces.prometheus_client import PrometheusClient
 from fleetcast.assets.traces.prometheus_download import DOWNLOAD_DAY_S
 from fleetcast.assets.traces.trace_mapping import TraceMapping, read_ingest_bounds, read_mapping
+from fleetcast.models.world.catalogue_entries import BACKEND_TITLES
 from fleetcast.models.world.engine_metrics import EngineMetrics, MetricsCatalogue, load_engine_metrics
 from fleetcast.models.world.plan_grid import ServiceOption
 
-READY_REPLICA_LABELS = ("deployment", "statefulset")  # objects whose ready replicas kube-state-metrics counts
+# Label and kind of the objects whose ready replicas kube-state-metrics counts.
+READY_REPLICA_KINDS = {"deployment": "Deployment", "statefulset": "StatefulSet"}
+
+
+class ReplicaSeries(NamedTuple):
+    """The replicas of a workload in a region over time."""
+
+    region: str
+    workload: str
+    counted: str  # what was counted: Deployment or StatefulSet, else the engine whose processes were
+    replicas: Mapping[int, float]  # by instant (epoch s)
+
+
+class FleetImport(NamedTuple):
+    """What an import of the fleet that ran has written."""
+
+    hours: dict[date, int]  # by day
+    source: str  # what was counted as replicas, in one line
 
 
 def import_fleet_metrics(
     settings: RunSettings, url: str, day: date, step_s: int, where: str, landing: Path = LANDING_DIR
-) -> dict[date, int]:
-    """Write the fleet of a day from a Prometheus server to ran_fleets; return the hours of each day.
+) -> FleetImport:
+    """Write the fleet of a day from a Prometheus server to ran_fleets; return its hours and their source.
 
-    The message of an IngestError, ConfigError or ValueError is one line with the remedy.
+    A known workload without a reading while the server has others counts as zero, in every region that has
+    readings or that the mapping file names. The message of an IngestError, ConfigError or ValueError is one
+    line with the remedy.
     """
     place = landing / f"{settings.trace}{METRICS_SUFFIX}"
     mapping = read_mapping(place, settings.trace, settings.catalogue)
@@ -40,15 +62,35 @@ def import_fleet_metrics(
     first = int(midnight(day).timestamp())
     time_range = (first, min(first + DOWNLOAD_DAY_S, int(time.time())) - step_s, step_s)
     known = known_workloads(settings.grid)
-    counts = dict(ready_replicas(client, known, mapping, load_engine_metrics(), where, time_range))
-    if not counts:
+    found = list(ready_replicas(client, known, mapping, load_engine_metrics(), where, time_range))
+    if not found:
         raise IngestError(
             f"{client.url} has on {day} neither ready replicas (kube-state-metrics) of {', '.join(known)} "
             f"nor an engine that serves their llms{f' with {{{where}}}' if where else ''}. "
             "Give the workloads the names of `fleetcast plan export`, or import the fleet from a file."
         )
-    scraped = set(_scrape_instants(client, time_range)) | {at for found in counts.values() for at in found}
-    return write_observed_fleet(settings, _samples(counts, scraped), url)
+    scraped = set(_scrape_instants(client, time_range)) | {at for one in found for at in one.replicas}
+    regions = {one.region for one in found}
+    regions |= {name for name in mapping.label_names.values() if name in settings.catalogue.regions}
+    samples = _samples(found, sorted(regions), known, sorted(scraped))
+    return FleetImport(write_observed_fleet(settings, samples, url), describe_counted_objects(found))
+
+
+def describe_counted_objects(found: Iterable[ReplicaSeries]) -> str:
+    """Return in one line what was counted as replicas, and the names that no object had if processes were."""
+    by_source = defaultdict[str, list[str]](list)
+    for one in found:
+        by_source[one.counted].append(one.workload)
+    kinds = READY_REPLICA_KINDS.values()
+    counts = {kind: len(by_source[kind]) for kind in kinds if kind in by_source}
+    ready = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items()]
+    parts = [f"ready replicas of {' and '.join(ready)}"] if ready else []
+    for engine, workloads in by_source.items():
+        if engine not in kinds:
+            names = " or ".join(dict.fromkeys(workloads))
+            title = BACKEND_TITLES.get(engine, engine)
+            parts.append(f"processes of {title}: no Deployment or StatefulSet has the name {names}")
+    return "; ".join(parts)
 
 
 def ready_replicas(
@@ -58,11 +100,11 @@ def ready_replicas(
     metrics: MetricsCatalogue,
     where: str,
     time_range: tuple[int, int, int],
-) -> Iterator[tuple[tuple[str, str], Mapping[int, float]]]:
-    """Yield replicas by instant (epoch s) of each (region, workload): those of kube-state-metrics first."""
+) -> Iterator[ReplicaSeries]:
+    """Yield the replicas of each region and workload: those of kube-state-metrics first."""
     by_name = "|".join(re.escape(name).replace("\\", "\\\\") for name in known)
     region, counted_llms = mapping.labels.get("region", "region"), set[str]()
-    for label in READY_REPLICA_LABELS:
+    for label, kind in READY_REPLICA_KINDS.items():
         selector = metric_selector(f"kube_{label}_status_replicas_ready", f'{label}=~"{by_name}"', where)
         # Several kube-state-metrics may export the same object.
         query = f"sum by ({region}, {label}) (max by ({region}, namespace, {label}) ({selector}))"
@@ -70,8 +112,8 @@ def ready_replicas(
             client, query, region, label, mapping, time_range
         ).items():
             counted_llms.add(known[name].llm)
-            yield (place, name), found
-    for engine in metrics.engines.values():
+            yield ReplicaSeries(place, name, kind, found)
+    for title, engine in metrics.engines.items():
         if engine.is_frontend:  # a frontend counts requests, not serving processes
             continue
         processes = defaultdict[tuple[str, str], dict[int, float]](lambda: defaultdict(float))
@@ -83,7 +125,8 @@ def ready_replicas(
                 if llm not in counted_llms and (workload := _only_workload(known, llm)):
                     for at, n in found.items():  # of the metric's several names, the largest count
                         processes[place, workload][at] = max(processes[place, workload][at], n)
-        yield from processes.items()
+        for (place, workload), counts in processes.items():
+            yield ReplicaSeries(place, workload, title, counts)
 
 
 def _engine_queries(engine: EngineMetrics, region: str, where: str) -> Iterator[str]:
@@ -142,8 +185,10 @@ def _scrape_instants(client: PrometheusClient, time_range: tuple[int, int, int])
 
 
 def _samples(
-    counts: Mapping[tuple[str, str], Mapping[int, float]], instants: Iterable[int]
+    found: Iterable[ReplicaSeries], regions: Iterable[str], workloads: Iterable[str], instants: Iterable[int]
 ) -> Iterator[ReplicaSample]:
-    for (region, workload), found in counts.items():
-        for at in sorted(instants):
-            yield ReplicaSample(datetime.fromtimestamp(at, UTC), region, workload, found.get(at, 0.0))
+    """Yield a sample of every workload in every region at every instant (epoch s), 0 without a reading."""
+    counts = {(one.region, one.workload): one.replicas for one in found}
+    for region, workload, at in product(regions, workloads, instants):
+        replicas = counts.get((region, workload), {}).get(at, 0.0)
+        yield ReplicaSample(datetime.fromtimestamp(at, UTC), region, workload, replicas)

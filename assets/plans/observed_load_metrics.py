@@ -5,13 +5,18 @@ count a prompt when its first token comes, and do not know tiers: all prompts co
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fleetcast.assets.plans.observed_fleet import known_workloads
-from fleetcast.assets.plans.observed_fleet_metrics import metric_selector, query_by_region, ready_replicas
+from fleetcast.assets.plans.observed_fleet_metrics import (
+    ReplicaSeries,
+    metric_selector,
+    query_by_region,
+    ready_replicas,
+)
 from fleetcast.assets.traces.prometheus_client import PrometheusClient
 from fleetcast.assets.traces.trace_mapping import TraceMapping
 from fleetcast.models.aliases import Floats
@@ -108,12 +113,10 @@ def _to_rows(names: Sequence[str], series: Mapping[str, Mapping[int, float]], at
     return np.array([[series.get(name, {}).get(instant, np.nan) for instant in at] for name in names])
 
 
-def _serving_by_pool(
-    grid: Grid, counts: Iterator[tuple[tuple[str, str], Mapping[int, float]]], instants: Sequence[int]
-) -> Floats:
+def _serving_by_pool(grid: Grid, found: Iterable[ReplicaSeries], instants: Sequence[int]) -> Floats:
     """Return the instances of each pool; 0 where the server has none of its workload."""
     workloads = known_workloads(grid)
-    by_label = {(region, *workloads[name].label): values for (region, name), values in counts}
+    by_label = {(one.region, *workloads[one.workload].label): one.replicas for one in found}
     rows = [by_label.get(pool_label(grid, pool), {}) for pool in range(len(grid.pools))]
     return np.array([[row.get(instant, 0.0) for instant in instants] for row in rows])
 

@@ -2,9 +2,9 @@
 
 from fleetcast.assets.studies.configure_answer import ChangedTraffic, EngineAnswer
 from fleetcast.assets.studies.configure_limits import describe_limit
-from fleetcast.assets.studies.engine_commands import BACKEND_TITLES, describe_point
+from fleetcast.assets.studies.engine_commands import describe_point
 from fleetcast.models.configure.fleet_trials import FleetScore
-from fleetcast.models.world.catalogue_entries import VLLM
+from fleetcast.models.world.catalogue_entries import BACKEND_TITLES, VLLM
 
 
 def explain_answer(answer: EngineAnswer) -> list[str]:

@@ -15,7 +15,6 @@ from fleetcast.assets.studies.configure_answer import EngineAnswer
 from fleetcast.assets.studies.configure_explanation import explain_answer
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.engine_commands import (
-    BACKEND_TITLES,
     ENGINE_PORT,
     EngineCommand,
     describe_point,
@@ -26,7 +25,7 @@ from fleetcast.assets.studies.engine_commands import (
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
 from fleetcast.models.configure.fleet_trials import FleetScore
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.catalogue_entries import VLLM
+from fleetcast.models.world.catalogue_entries import BACKEND_TITLES, VLLM
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.models.world.engine_answers import ANSWER_VERSION

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
-from fleetcast.models.world.catalogue_entries import VLLM, Gpu, Llm
+from fleetcast.models.world.catalogue_entries import BACKEND_TITLES, VLLM, Gpu, Llm
 from fleetcast.models.world.model_rows import file_stem
 
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
 ENGINE_PORT = 8000
 DRAFTER = "/path/to/drafter"
-BACKEND_TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 TRANSFER = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 # Labels that NVIDIA's GPU feature discovery gives nodes, by the system of a GPU type.
 PRODUCTS = {

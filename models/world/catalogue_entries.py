@@ -15,7 +15,8 @@ Count = Annotated[int, Range(1, 1_000_000)]
 WeightBits = Annotated[int, Range(1, 64)]
 CacheBits = Annotated[int, Range(8, 16)]
 VLLM = "vllm"
-BACKENDS = (VLLM, "sglang", "trtllm")  # engines whose kernels aiconfigurator-core has timed
+BACKEND_TITLES = {VLLM: "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+BACKENDS = tuple(BACKEND_TITLES)  # engines whose kernels aiconfigurator-core has timed
 BackendName = Annotated[str, KnownName("backend", BACKENDS)]
 # Keys of Llm that a deployment may change:
 SERVED_KEYS = ("weight_bits", "kv_bits", "is_expert_parallel", "backend")

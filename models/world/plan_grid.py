@@ -160,7 +160,7 @@ class Grid:
         """Return instances by pool, shape (..., pools), from options by cell, shape (..., i, j, k).
 
         Pools that share a cell get their minimum each; then the first is filled up to its maximum, then the
-        next.
+        next. The last one gets what is above all maxima.
         """
         counts = np.asarray(options, np.float64)[..., *self.cells]
         pool_cell = np.ravel_multi_index(self.cells, self.shape)
@@ -175,6 +175,7 @@ class Grid:
                     added = np.minimum(left, most - counts[..., pool])
                     counts[..., pool] += added
                     left -= added
+            counts[..., sharing[-1]] += left
         for leader, row in enumerate(self.pools):
             if row.team and row.then is not None:
                 counts[..., row.then] = counts[..., leader]

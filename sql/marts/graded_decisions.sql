@@ -1,9 +1,9 @@
--- graded_decisions: each planned decision compared with the fleet that ran in that hour and with the need of the true demand.
+-- graded_decisions: each planned decision compared with the fleet that ran in that hour and with the need of the true demand, in the hours in which any workload has a sample.
 -- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: advice, ran_fleets, plans
 -- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the plan is more expensive
 -- served_region = where the instances are
--- ran_instances = ready replicas that ran
+-- ran_instances = ready replicas that ran; 0 without a sample in an hour in which another workload has one
 -- needed_instances = instances of the clairvoyant plan for the true demand
 -- verdict = result of the check or comparison: saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
 with needed as (
@@ -14,18 +14,25 @@ with needed as (
     where policy = 'clairvoyant'
 ),
 
+covered as (
+    select distinct trace, day, hour_start
+    from ran_fleets
+    semi join needed using (trace, day, hour_start)
+),
+
 compared as (
     select
         trace, day, advice.policy, hour_start, llm, role, served_region, gpu, gpus_per_instance,
         decision_id,
         advice.instances as advised_instances,
-        ran_fleets.instances as ran_instances,
-        needed_instances,
+        coalesce(ran_fleets.instances, 0) as ran_instances,
+        coalesce(needed_instances, 0) as needed_instances,
         advice.usd / nullif(advice.instances, 0) as instance_usd
     from advice
-    inner join ran_fleets
+    semi join covered using (trace, day, hour_start)
+    left join ran_fleets
         using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
-    inner join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
+    left join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
 ),
 
 priced as (

@@ -2,6 +2,7 @@
 -- grain: trace, day, policy, tier
 -- reads: shadow_runs
 -- units: *_share 0 to 1, *_s seconds
+-- requests = number of requests: of the covered hours (graded_days), which alone are replayed
 -- ran_in_time_share = share of the tier's requests with TTFT within its target, in the replay of the fleet that ran
 -- advised_in_time_share = the same for the planned fleet
 -- gained_share = planned less ran: below 0 the plan would have missed more

@@ -7,7 +7,7 @@
 -- policy = the scaling policy of the plan
 -- fleet = the fleet: ran, or advised, the planned one <- trials.variant
 -- tier = urgency class <- trials.tier
--- requests = number of requests <- trials.value
+-- requests = number of requests: of the hours that the plan has and in which any workload has a sample of what ran <- trials.value
 -- in_time = requests with TTFT within the tier's target <- trials.value
 -- ttft_p95_s = time to first token, 95th percentile <- trials.value
 -- measured = requests with a measured TTFT in the trace; null for the planned fleet <- requests.source_ttft_s

@@ -1,4 +1,4 @@
--- measured_ttft: requests of each tier with a measured TTFT, those within the target, and their P95, as metrics of a trial.
+-- measured_ttft: requests of each tier with a measured TTFT, those within the target, and their P95, as metrics of a trial; of the requests of some hours of the day.
 -- grain: tier, metric
 -- reads: requests
 -- units: requests; seconds
@@ -10,6 +10,7 @@ with measured_tiers as (
     from requests
     inner join (select unnest($tiers) as tier, unnest($slos_s) as ttft_slo_s) using (tier)
     where trace = $trace and day = $day and source_ttft_s is not null
+        and list_contains($hours, hour(arrived_at))
     group by tier
 )
 
