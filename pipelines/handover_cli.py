@@ -167,13 +167,14 @@ def _export_plan(
 ) -> str:
     """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
     from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, describe_empty_export
-    from fleetcast.assets.plans.cluster_workloads import early_boots
+    from fleetcast.assets.plans.cluster_workloads import early_boots, limit_to_config
     from fleetcast.assets.plans.held_plan import drop_idle_workloads, read_held_plan
     from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
     from fleetcast.assets.plans.plan_flows import describe_region_exports
 
     day = options.day or settings.config.trace.replay_day
-    rows = read_plan_rows(settings, day, policy, region)
+    rows, limits = limit_to_config(settings, read_plan_rows(settings, day, policy, region))
+    show_note(limits)
     flows = describe_region_exports(settings, rows)  # before workloads without an instance are left out
     if format_ is ExportFormat.JSON:
         show_note(flows)
@@ -181,7 +182,7 @@ def _export_plan(
     if options.mode == "advisory" or options.hour is not None:
         rows = drop_idle_workloads(rows)
     elif format_ is not ExportFormat.KEDA_SCALER:  # whose scaler follows later plans, of any workload
-        rows = read_held_plan(settings, day, policy, region, datetime.now(UTC))
+        rows, _ = limit_to_config(settings, read_held_plan(settings, day, policy, region, datetime.now(UTC)))
     show_note(flows)
     text = CLUSTER_FORMATS[format_.value](settings, rows, options)
     if not text:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
 from fleetcast.assets.plans import cluster_formats, keda_scaler
+from fleetcast.assets.plans.cluster_workloads import limit_to_config
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.keda_messages import CALLS, MESSAGE_CLASSES, SERVICE
@@ -140,6 +142,41 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
     while running.replicas(midnight(DAY))[0] != 7 and time.monotonic() < until:
         time.sleep(0.02)
     assert running.replicas(midnight(DAY))[0] == 7
+
+
+def test_a_plan_of_an_earlier_config_is_served_within_the_limits_of_the_present_one(
+    running: Running, tmp_path: Path
+) -> None:
+    """Of the scaler and of an exported object; the line says which counts, and what to do."""
+    at = midnight(DAY) + timedelta(hours=5)
+    held, _ = running.replicas(at)
+    assert held > 1
+    fleet = replace(running.settings.config.fleet, max_instances=1, min_instances=1, deployments={
+        llm: tuple(replace(pool, max_instances=None, min_instances=None) for pool in pools)
+        for llm, pools in running.settings.config.fleet.deployments.items()
+    })  # fmt: skip
+    lowered = replace(running.settings, config=replace(running.settings.config, fleet=fleet))
+    rows = read_plan_rows(lowered, DAY, "day_ahead", "east")
+    limited, line = limit_to_config(lowered, rows)
+    assert [row["instances"] for row in limited] == [min(row["instances"], 1) for row in rows]
+    assert all(row["usd"] * old["instances"] == pytest.approx(old["usd"] * row["instances"])
+               for row, old in zip(limited, rows, strict=True))  # fmt: skip
+    most = max(row["instances"] for row in rows if row["llm"] == "bloom-176b")
+    assert f"made with another config (bloom-176b in east: {most}, now at most 1" in line
+    assert limit_to_config(running.settings, rows) == (rows, "")
+    served = CurrentPlan(lowered, "day_ahead", lambda: at)
+    served.refresh()
+    [key] = [key for key in served.workloads if key[:2] == ("east", "bloom-176b")]
+    target = served.replica_target(key, None)
+    assert (target.replicas, target.state) == (1, "planned")
+    assert target.why.endswith("and the config at most 1 now: plan it again")
+    west = {key[1]: tuple(replace(pool, regions=("west",)) for pool in fleet.deployments[key[1]])}
+    gone = replace(fleet, deployments={**fleet.deployments, **west})
+    without = replace(lowered, config=replace(lowered.config, fleet=gone))
+    served = CurrentPlan(without, "day_ahead", lambda: at)
+    served.refresh()
+    with pytest.raises(ValueError, match="runs no whole instances of bloom-176b"):
+        served.replica_target(key, None)
 
 
 def test_a_step_is_lifted_out_of_the_dead_band_of_an_hpa_and_then_exact(running: Running) -> None:

@@ -120,6 +120,26 @@ def build_workloads(settings: RunSettings, rows: Sequence[Row]) -> list[ClusterW
     ]
 
 
+def limit_to_config(settings: RunSettings, rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """Return a plan's rows with at most the config's instances, and a line on those with more; "" for none.
+
+    Such a plan was made before the config was changed.
+    """
+    limited, above = list[Row](), dict[str, tuple[int, int]]()
+    for row in rows:
+        instances, most = row["instances"], instance_limits(settings.grid, row)[1]
+        if instances > most:
+            place = f"{row['llm']} in {row['region']}"
+            above[place] = max(above.get(place, (0, most)), (instances, most))
+            row = {**row, "instances": most, "usd": row["usd"] * most / instances}
+        limited.append(row)
+    if not above:
+        return limited, ""
+    listed = "; ".join(f"{place}: {count}, now at most {most}" for place, (count, most) in above.items())
+    again = settings.command("plan ahead")
+    return limited, f"limits   the plan was made with another config ({listed}). Plan it again: {again}"
+
+
 def early_boots(settings: RunSettings, rows: Sequence[Row]) -> EarlyBoots:
     """Return the GPU-hours and USD of replicas between their request and the hour that needs them."""
     gpu_hours = usd = 0.0

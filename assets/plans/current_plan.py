@@ -78,8 +78,11 @@ class CurrentPlan:
         is now by default.
         """
         workload = self.workloads.get(key)
-        config_minimum = workload.min_replicas if workload else self._config_minimum(key)
-        floor = config_minimum if floor is None else floor
+        if workload is not None and workload.max_replicas > 0:
+            least, most = workload.min_replicas, workload.max_replicas
+        else:
+            least, most = self._config_limits(key)
+        floor = least if floor is None else floor
         if workload is None:
             return ReplicaTarget(floor, "floor", f"there is no plan of {self.policy}", "")
         if (key[1], key[0]) in self.distrusted:
@@ -97,9 +100,10 @@ class CurrentPlan:
         ahead = sorted({start for start in starts if now < start <= now + workload.lead})
         rows = [applied, *(row for start in ahead if (row := self._row_at(workload, start)))]
         target = max(rows, key=lambda row: row["instances"])
-        return ReplicaTarget(
-            target["instances"], state, ended if state == "yesterday" else "", target["decision_id"]
-        )
+        why = ended if state == "yesterday" else ""
+        if target["instances"] > most:
+            why = f"the plan has {target['instances']}, and the config at most {most} now: plan it again"
+        return ReplicaTarget(min(target["instances"], most), state, why, target["decision_id"])
 
     def _row_at(self, workload: ClusterWorkload, moment: datetime) -> Row | None:
         """Return the row for an instant: the plan's, or that of the same hour a day before; None if stale."""
@@ -139,8 +143,8 @@ class CurrentPlan:
             return frozenset()
         return frozenset(_distrusted_endpoints(settings, days[-1]))
 
-    def _config_minimum(self, key: WorkloadKey) -> int:
-        """Return the config's minimum of a workload without a plan; ValueError if it is not deployed."""
+    def _config_limits(self, key: WorkloadKey) -> tuple[int, int]:
+        """Return the config's minimum and maximum of a workload; ValueError if it is not deployed."""
         region, llm, gpu, gpus, role = key
         row = {"region": region, "llm": llm, "gpu": gpu, "gpus_per_instance": gpus, "role": role}
         min_replicas, max_replicas = instance_limits(self.settings.grid, row)
@@ -149,7 +153,7 @@ class CurrentPlan:
                 f"The config {self.settings.config.file.name} runs no {role} instances of {llm} on "
                 f"{gpus} x {gpu} in {region}. Export the ScaledObjects again, or serve their config."
             )
-        return min_replicas
+        return min_replicas, max_replicas
 
 
 def _distrusted_endpoints(settings: RunSettings, day: date) -> Sequence[tuple[str, str]]:
