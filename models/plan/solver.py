@@ -20,8 +20,6 @@ from fleetcast.models.world.option_names import SOLVERS
 
 SOLVER_SEED = 1
 INTEGER_TOLERANCE = 1e-6  # distance to a whole number that is rounding of the solver
-# Heuristics of HiGHS that solve MILPs of their own. They took 40 % of step 3, which has a plan.
-SUB_MILPS = ("mip_heuristic_run_rins", "mip_heuristic_run_rens", "mip_heuristic_run_root_reduced_cost")
 ALTERNATIVES = 2  # integers per service and region, those of the least reduced cost, left free by step 2
 
 
@@ -160,8 +158,6 @@ def _solve_with_highs(model: OptimisationModel, options: SolverOptions) -> Solve
     search = _Search(model, deadline, relaxed_usd - constant_usd, options.gap_share * cost_usd)
     search.run(*search.bounds_around_relaxation())
     if not search.is_near:
-        for heuristic in SUB_MILPS:
-            search.highs.setOptionValue(heuristic, False)
         search.bound = max(search.bound, search.run(search.lower, search.upper))
         search.is_near |= search.is_proven()
     if (values := search.values) is None:
