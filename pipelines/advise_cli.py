@@ -98,6 +98,7 @@ def advise_command(
     with cli_errors():
         from fleetcast.assets.advice.advice_config import EngineFiles
         from fleetcast.assets.advice.advise import AdviceRequest
+        from fleetcast.assets.studies.rent_query import parse_gpu_types
         from fleetcast.models.replay.session import background_compile
         from fleetcast.models.world.quality_floor import FLOOR_BITS
         from fleetcast.models.world.toml_dataclasses import require_known
@@ -122,7 +123,7 @@ def advise_command(
                     raise ValueError("--date goes with --config; of a trace, all days are read.")
                 if trace is not None and (outputs is not None or columns):
                     raise ValueError("--outputs and --columns go with a FILE; a trace in the lake has them.")
-                types = tuple(name.strip() for name in gpus.split(",")) if gpus else ()
+                types = tuple(parse_gpu_types(gpus))
                 path = None if file is None else expand_path(file)
                 own = None if prices is None else expand_path(prices)
                 request = AdviceRequest(

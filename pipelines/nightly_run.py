@@ -117,10 +117,9 @@ def _run_night(
     figures = settings.figures(day)
     files = (landed.refused, landed.mends())
     promises = describe_promises(settings, day)
-    not_known = demand_history.unknown_day_sentence(settings, day)
+    gaps = demand_history.unknown_day_sentence(settings, day)
     return NightlyRun(
-        *(trace, day, board, targets, figures, warehouse, checks, broken, alarms),
-        *(*files, short, promises, not_known),
+        trace, day, board, targets, figures, warehouse, checks, broken, alarms, *files, short, promises, gaps
     )
 
 

@@ -310,7 +310,9 @@ def test_each_backend_that_attains_is_among_the_finalists(
     ]
     assert {kind.variant.backend for kind in kinds} == {*backends}
     first = point_search.search_engines(trials, trials, trials, kinds)
-    found = point_search.search_backends(trials, trials, trials, kinds)
+    found = point_search.search_backends(
+        kinds, lambda some: point_search.search_engines(trials, trials, trials, some)
+    )
     assert first is not None
     assert found is not None
     assert len({score.point.variant.backend for score in first.finalists}) == 1

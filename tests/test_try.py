@@ -216,6 +216,25 @@ def test_refused_rows_are_mended_in_the_folder_of_the_file(
     assert f'(label_names = {{ "fra" = "east" }} in {tmp_path}/own.toml)' in " ".join(result.output.split())
 
 
+def test_a_file_of_unknown_tiers_runs_with_the_line_that_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied as it is, the line keeps every request, and two tiers stay two."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "own.csv"
+    lines = [f"2025-03-01 00:00:{n:02d},5,6,{('silver', 'silver', 'gold')[n % 3]}" for n in range(60)]
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens,tier", *lines]))
+    command = ["try", str(path), "--fleet", "1 x llama3.1-8b@h100-80gb", "--quiet"]
+    result = CliRunner().invoke(cli_app, command)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    found = re.search(r"Map them \((label_names = .+) in (\S+)\), or add", result.stderr)
+    assert found is not None, result.stderr
+    Path(found[2]).write_text(found[1])
+    mended = try_fleet.read_file_requests(path, CATALOGUE, tmp_path / "scratch", Progress())
+    assert sorted(mended.rows["tier"].value_counts()) == [20, 40]
+    assert CliRunner().invoke(cli_app, command).exit_code == 0
+
+
 def test_percentiles_count_refused_requests_as_the_longest(requested: try_fleet.TryRequests) -> None:
     """One request in ten is too long for any instance: the median is known, the 95th percentile is not."""
     small = requested.rows[requested.rows["llm"] == "llama3.1-8b"].head(200).copy()

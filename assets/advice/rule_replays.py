@@ -46,9 +46,7 @@ class MidnightPlan(NamedTuple):
     demand: Floats  # (24, llms, regions) tokens/s
     capacity: Floats  # (services, regions, options) tokens/s
     least: Floats | None = None  # (pools,) fewest instances; None: those of the config
-    if_lost: Floats | None = (
-        None  # (24, pools) instances if any one region is lost, not rounded; None: not held
-    )
+    if_lost: Floats | None = None  # (24, pools) instances without any one region, not rounded; None: not held
     is_sized: bool = False  # whether `instances` are those of a sized rule, with its headroom
 
 

@@ -100,14 +100,14 @@ def unknown_history_sentence(settings: RunSettings, day: date) -> str:
     """Return a sentence on the hours before a day that are unknown to its forecasts; "" for none."""
     past = settings.history(day) or [day]
     return _unknown_hours(
-        settings, midnight(past[0]), midnight(day), f"{24 * len(past):,} hours before {day} are"
+        settings, midnight(past[0]), midnight(day), f"{24 * len(past):,} hours before {day}"
     )
 
 
 def unknown_day_sentence(settings: RunSettings, day: date) -> str:
     """Return a sentence on the hours of a scored day that are unknown; "" for none."""
     begins, ends = midnight(day), midnight(day + timedelta(days=1))
-    if not (sentence := _unknown_hours(settings, begins, ends, f"24 hours of {day} are")):
+    if not (sentence := _unknown_hours(settings, begins, ends, f"24 hours of {day}")):
         return ""
     return f"{sentence} They count as hours without requests: the scores are not of a whole day."
 
@@ -122,7 +122,7 @@ def _unknown_hours(settings: RunSettings, begins: datetime, ends: datetime, of_h
         return ""
     first, last = unknown[-1]
     return (
-        f"{hours:,.1f} of the {of_hours} not known, "
+        f"{hours:,.1f} of the {of_hours} are not known, "
         f"the last ones from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}: no data was collected."
     )
 

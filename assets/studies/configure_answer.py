@@ -26,6 +26,7 @@ from fleetcast.models.configure.point_search import (
     rank_score,
     scaled_guess,
     search_backends,
+    search_engines,
 )
 from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.latency_errors import errors_in_use
@@ -161,7 +162,7 @@ def choose_engine(
             steps[0] += 1
             done(steps[0] // 50)
 
-        found = search_backends(short, middle, whole, kinds, note)
+        found = search_backends(kinds, lambda some: search_engines(short, middle, whole, some, note))
         if found is None:
             raise ConfigError(describe_failure(query, kinds, whole))
         best = found.finalists[0]

@@ -167,7 +167,11 @@ def missing_columns(columns: LogColumns, assumes_outputs: bool) -> list[str]:
 def describe_missing(path: Path, content: FileContent, columns: LogColumns, missing: Sequence[str]) -> str:
     """Return what a file lacks to be a log, what was found, and the remedy, as the end of a line."""
     if len(content.sample) == 1:
-        lists = [name for name, value in content.sample[0].items() if is_list_of_objects(value)]
+        lists = [
+            name
+            for name, value in content.sample[0].items()
+            if isinstance(value, list) and value and isinstance(value[0], Mapping)
+        ]
         if lists:
             return (
                 f"is one JSON object with a list in {lists[0]!r}. Write one object a line, for example: "
@@ -188,11 +192,6 @@ def describe_missing(path: Path, content: FileContent, columns: LogColumns, miss
         f"{found}; it is {content}. Name the columns: --columns {example} (or columns in its mapping file)"
         f"{assume}, or describe the format in sql/sources/NAME.sql (data/landing/README.md)."
     )
-
-
-def is_list_of_objects(value: Any) -> bool:
-    """Whether a value of JSON is a list that begins with an object."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
 
 
 def read_times(

@@ -252,24 +252,19 @@ def search_engines(
 
 
 def search_backends(
-    short: FleetTrials,
-    middle: FleetTrials,
-    whole: FleetTrials,
-    kinds: Sequence[EnginePoint],
-    note: Callable[[str], None] = lambda stage: None,
+    kinds: Sequence[EnginePoint], search: Callable[[Sequence[EnginePoint]], EngineSearch | None]
 ) -> EngineSearch | None:
-    """Return `search_engines`, whose finalists have the best point of each backend that attains.
+    """Return what `search` finds, with the best point of each backend that attains among the finalists.
 
     A backend that the search has dropped is searched alone: windows before the whole ones may mislead.
     """
-    found = search_engines(short, middle, whole, kinds, note)
+    found = search(kinds)
     if found is None:
         return None
     finalists = list(found.finalists)
     for backend in dict.fromkeys(kind.variant.backend for kind in kinds):
         if all(score.point.variant.backend != backend for score in finalists):
-            of_backend = [kind for kind in kinds if kind.variant.backend == backend]
-            alone = search_engines(short, middle, whole, of_backend, note)
+            alone = search([kind for kind in kinds if kind.variant.backend == backend])
             finalists += alone.finalists[:1] if alone else []
     return found._replace(finalists=sorted(finalists, key=rank_answer))
 
