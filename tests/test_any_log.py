@@ -244,6 +244,9 @@ def test_days_without_a_time_and_a_list_in_an_object_are_one_line(tmp_path: Path
     path.write_text("date,input_tokens,output_tokens\n" + "2026-11-05,5,7\n" * 3)
     with pytest.raises(ConfigError, match=r"days.csv has days without a time of the day, like '2026-11-05'"):
         land(path, tmp_path / "lake")
+    published = tmp_path / "azure.csv"  # of a format with times as text, which a day alone contradicts not
+    published.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16,5,7\n" * 3)
+    assert land(published, tmp_path / "published")[0].format == "azure_llm"
     path = tmp_path / "wrapped.json"
     path.write_text(json.dumps({"page": 1, "data": [{"timestamp": 1762502400, "prompt_tokens": 5}]}))
     with pytest.raises(IngestError, match=r"list in 'data'. .* for example: jq -c '.data\[\]' wrapped.json$"):

@@ -199,21 +199,31 @@ def read_times(
 ) -> TimeReading:
     """Find how times are read: as text, or as numbers of a unit, since 1970 or relative.
 
-    Numbers are since 1970 if the smallest of the first ones, but for one in a hundred that may be wrong, lies
-    in 2010 to 2099, in one of the units. Relative ones have the unit of `clock`, else of the column's name,
-    else s. ConfigError for texts without a time of the day, or whose day and month may be read either way.
+    ConfigError for texts without a time of the day, or whose day and month may be read either way.
+    """
+    if (numbers := read_numeric_times(values, unit, clock)) is not None:
+        return numbers
+    if clock is not None and is_time_pattern(clock):
+        return TimeReading(None, patterns=(clock,))
+    texts = [value for value in values if isinstance(value, str)]
+    if texts and all(DAY_ALONE.fullmatch(text) for text in texts):
+        raise ConfigError(
+            f"{where} has days without a time of the day, like {texts[0]!r}: no request has an hour. "
+            "Name the column of times: --columns arrived_at=COLUMN."
+        )
+    return TimeReading(None, patterns=find_patterns(texts, where))
+
+
+def read_numeric_times(values: Sequence[Any], unit: str | None, clock: str | None) -> TimeReading | None:
+    """Find the unit of times that are numbers, and whether they are since 1970; None if most are texts.
+
+    They are since 1970 if the smallest of the first ones, but for one in a hundred that may be wrong, lies in
+    2010 to 2099, in one of the units. Relative ones have the unit of `clock`, else of the column's name, else
+    s.
     """
     numbers = [number for value in values if (number := _number(value)) is not None]
     if not numbers or 2 * len(numbers) < len(values):
-        if clock is not None and is_time_pattern(clock):
-            return TimeReading(None, patterns=(clock,))
-        texts = [value for value in values if isinstance(value, str)]
-        if texts and all(DAY_ALONE.fullmatch(text) for text in texts):
-            raise ConfigError(
-                f"{where} has days without a time of the day, like {texts[0]!r}: no request has an hour. "
-                "Name the column of times: --columns arrived_at=COLUMN."
-            )
-        return TimeReading(None, patterns=find_patterns(texts, where))
+        return None
     least = sorted(numbers)[len(numbers) // OUTLIERS]
     for name in (clock,) if clock in PER_S else PER_S:
         if FIRST_EPOCH_S <= least / PER_S[name] < LAST_EPOCH_S:
@@ -232,10 +242,8 @@ def contradicts_format(path: Path, content: FileContent, text: str, actual: Mapp
     values = sample_values(path, content, (actual[match[2]],))
     if not values:
         return False
-    reading = read_times(values, None, None)
-    if match[1] == "instant":
-        return reading.per_s is not None
-    return reading.per_s is not None and not reading.is_relative
+    reading = read_numeric_times(values, None, None)
+    return reading is not None and (match[1] == "instant" or not reading.is_relative)
 
 
 def _number(value: Any) -> float | None:
