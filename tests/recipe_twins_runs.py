@@ -13,9 +13,8 @@ def plan_by_hour(t: Tables) -> Frame:
     keys = ["trace", "day", "policy", "hour_start"]
     own = t.all_plans.query("served_region == 'north'")
     own["gpus"] = own["instances"] * own["gpus_per_instance"]
-    own["load"] = (own["demand_tokens_per_s"] + own["buffer_tokens_per_s"]) / (
-        own["instances"] * own["capacity_tokens_per_s"]
-    ).replace(0, np.nan)
+    load = own["demand_tokens_per_s"] + own["buffer_tokens_per_s"]
+    own["load"] = load / own["sustained_tokens_per_s"].replace(0, np.nan)
     counts = ("instances", "reclaimed", "started", "donated", "gpus", "usd")
     return summed(
         own, keys, **{name: (name, "sum") for name in counts}, fullest_share=("load", "max"),

@@ -32,6 +32,7 @@ from fleetcast.assets.advice import (
     promise_sections,
     rule_replays,
     short_trace,
+    sized_plan,
     tomorrow_draws,
 )
 from fleetcast.assets.advice.advice_page import render_advice_page, write_advice
@@ -43,9 +44,11 @@ from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.lake.settings import Progress, RunSettings, Step, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
+from fleetcast.assets.replays.compact_schedule import pool_size_shares
 from fleetcast.assets.studies import latency_error, try_fleet
 from fleetcast.assets.studies.rent_hour import busiest_hour
 from fleetcast.assets.traces.landing import land_file
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.latency_errors import unbiased_law
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -116,6 +119,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
 
 
+def planned_capacity(settings: RunSettings) -> Floats:
+    """Return tokens/s of an instance of each option in the plan of NEXT, shape (i, j, k)."""
+    return rule_replays.read_midnight_plan(settings, NEXT).capacity
+
+
 def test_the_page_shows_the_plan_table(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     _, found, settings = output
     rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
@@ -124,7 +132,12 @@ def test_the_page_shows_the_plan_table(output: tuple[Path, dict[str, Any], RunSe
     assert "llm" not in lines(found), "the only llm has a profile"
     assert tomorrow["usd"] == pytest.approx(rows["usd"].sum()) != 0
     assert tomorrow["gpu_hours"] == (rows["instances"] * rows["gpus_per_instance"]).sum()
-    carried = (rows["instances"] * rows["capacity_tokens_per_s"]).groupby(rows["hour_start"]).sum()
+    of_sizes = pool_size_shares(settings, NEXT, settings.grid.instance_capacity(planned_capacity(settings)))
+    shares = of_sizes[np.clip(rows["instances"], 1, len(of_sizes)).to_numpy() - 1, 0]
+    sustained = rows["instances"] * rows["capacity_tokens_per_s"] * shares
+    assert shares.min() < 1, "small pools sustain less"
+    np.testing.assert_allclose(rows["sustained_tokens_per_s"], sustained)
+    carried = sustained.groupby(rows["hour_start"]).sum()
     planned = [row["carries_tokens_per_s"] for row in tomorrow["by_hour"]]
     assert planned == pytest.approx(carried.to_list())
     assert {row["gpu"] for row in tomorrow["hours"]} == {"l40s-48gb"}  # today's GPU type
@@ -173,7 +186,7 @@ def test_no_fleet_is_advised_that_misses_its_target(tmp_path: Path) -> None:
     file = trace(tmp_path / "long.csv", 60, 20, **{"Request tokens": sizes})
     with few_replays(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_replays, "ADVISED_RULES", ("static", "day_ahead"))
-        patch.setattr(promise_sections, "write_sized_plan", lambda *_: pytest.fail("a plan is written"))
+        patch.setattr(sized_plan, "write_sized_plan", lambda *_: pytest.fail("a plan is written"))
         patch.setattr(advise, "describe_remedy", lambda *of: f"{describe_remedy(*of)} {of[-1]} draws")
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
     promise, first = found["promise"], found["answer"][0]

@@ -1,10 +1,12 @@
 """The plan of the next day right after a file has landed, and the message where nothing has landed."""
 
 import dataclasses
+import json
 import warnings
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from mine import DAYS, land, mine
 from small import by_size
@@ -12,6 +14,10 @@ from small import by_size
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import day_ahead, measured_capacity, plans
+from fleetcast.assets.plans.cluster_workloads import early_boots
+from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
+from fleetcast.assets.plans.plan_flows import describe_region_exports
+from fleetcast.assets.plans_on_demand import PLAN_BY_HOUR_QUERY
 from fleetcast.models.world.toml_dataclasses import ConfigWarning
 
 LAST = date(2025, 7, 3)
@@ -67,6 +73,40 @@ def test_the_next_day_is_planned_with_what_small_pools_sustain(settings, monkeyp
         rows = day_ahead.plan_ahead(own, day_ahead.next_plan_day(own), Progress()).to_pylist()
         held[knows] = {row["instances"] for row in rows if row["served_region"] == "east"}
     assert held == {False: {2}, True: {3}}
+
+
+def test_loads_and_flows_of_a_plan_count_what_small_pools_sustain(settings, monkeypatch):
+    """Each of one instance sustains a half of each of four, of two three quarters, of three seven eighths."""
+    land_minutes(settings, "mine")
+    monkeypatch.setattr(measured_capacity, "MEASURED_SIZES", {})
+    monkeypatch.setattr(measured_capacity, "measure_capacities", by_size)
+    own = settings.with_config(plan=dataclasses.replace(settings.config.plan, capacity_by_size=True))
+    day = day_ahead.next_plan_day(own)
+    made = day_ahead.plan_ahead(own, day, Progress())
+    of_n = {0: 0.0, 1: 0.5, 2: 0.75, 3: 0.875}
+
+    def read_loads(has_sizes: bool) -> str:
+        """Check the loads of the plan in the lake; return its line on flows, of a load of 0.9 of n c(4)."""
+        rows = read_plan_rows(own, day, "day_ahead", "east")
+        full = [row["instances"] * row["capacity_tokens_per_s"] for row in rows]
+        sizes = [of_n.get(row["instances"], 1.0) if has_sizes else 1.0 for row in rows]
+        serves = [whole * size for whole, size in zip(full, sizes, strict=True)]
+        exported = json.loads(plan_to_json(rows, early_boots(own, rows)))
+        capacities = [one["capacity_tokens_per_s"] for hour in exported["hours"] for one in hour["endpoints"]]
+        assert capacities == pytest.approx(serves)
+        shown = own.lake.sql(PLAN_BY_HOUR_QUERY, trace="mine", day=day, policy="day_ahead", region="east")
+        loads = [row["demand_tokens_per_s"] + row["buffer_tokens_per_s"] for row in rows]
+        expected = [load / serve for load, serve in zip(loads, serves, strict=True)]
+        assert shown["fullest_share"].to_pylist() == pytest.approx(expected)
+        near = [{**row, "demand_tokens_per_s": 0.9 * n} for row, n in zip(rows, full, strict=True)]
+        return describe_region_exports(own, near)
+
+    assert {*made["instances"].to_pylist()} & {1, 2, 3} == {*made["instances"].to_pylist()} - {0}
+    assert read_loads(has_sizes=True).startswith("flows    24 hours serve less than the demand of east: ")
+    at = made.schema.get_field_index("sustained_tokens_per_s")
+    earlier = made.set_column(at, made.schema.field(at), pa.nulls(made.num_rows, pa.float64()))
+    own.lake.write("day_ahead_plans", earlier, trace="mine", day=day)
+    assert read_loads(has_sizes=False) == "", "an earlier plan has no such column"
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

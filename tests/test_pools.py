@@ -368,7 +368,7 @@ def test_an_hour_of_a_plan_adds_its_pools_and_takes_the_worst_of_its_roles() -> 
     plans[[*sums, "gpus_per_instance"]] = rng.integers(1, 9, (len(plans), 7))
     plans.loc[:11, "instances"] = 0  # two endpoints of the first role of "m": no load over nothing
     plans["gpus"] = plans["instances"] * plans["gpus_per_instance"]
-    plans["capacity_tokens_per_s"] = rng.integers(100, 900, len(plans))
+    plans["sustained_tokens_per_s"] = plans["instances"] * rng.integers(100, 900, len(plans))
     service, of_llm = ["hour_start", *keys[:3]], ["hour_start", *keys[:2]]
     for name, of in (("demand", service), ("buffer", service), ("short", service), ("short_llm", of_llm)):
         plans[f"{name}_tokens_per_s"] = plans.groupby(of)["usd"].transform(lambda _: rng.uniform(1, 9))
@@ -380,7 +380,7 @@ def test_an_hour_of_a_plan_adds_its_pools_and_takes_the_worst_of_its_roles() -> 
         )
     expected = plans.groupby("hour_start")[sums].sum()
     loads = plans.groupby(service)[["demand_tokens_per_s", "buffer_tokens_per_s"]].first().sum(axis=1)
-    serves = (plans["instances"] * plans["capacity_tokens_per_s"]).groupby([plans[key] for key in service])
+    serves = plans["sustained_tokens_per_s"].groupby([plans[key] for key in service])
     expected["fullest_share"] = (loads / serves.sum().replace(0, np.nan)).groupby("hour_start").max()
     for name, of in (("short", ["llm", "served_region"]), ("short_llm", ["llm"])):
         worst = plans.groupby(["hour_start", *of])[f"{name}_tokens_per_s"].max()

@@ -25,7 +25,7 @@ from fleetcast.models.world.project_paths import ROOT
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {  # macros and updates
     *(f"macros/{name}.sql" for name in ("slo", "forecast_losses", "may_wait", "decision_id", "is_inside")),
-    "macros/student_half_width.sql",
+    *("macros/student_half_width.sql", "macros/sustained_by_plan.sql"),
     *(f"staging/{name}.sql" for name in ("mapping", "clock", "tiers", "patterns", "duplicates")),
 }
 

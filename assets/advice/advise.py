@@ -28,6 +28,7 @@ from fleetcast.assets.advice import (
     policy_comparison,
     promise_sections,
     short_trace,
+    sized_plan,
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
 from fleetcast.assets.advice.data_sections import add_derived_sections, empty_sections
@@ -306,7 +307,7 @@ def planned_sections(
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
     if found.is_kept:
-        promise_sections.write_sized_plan(settings, search.plan, sized)
+        sized_plan.write_sized_plan(settings, search.plan, sized)
     promise = promise_sections.promise_section(settings, search, found, survive)
     advised_days.keep_promise(settings, search, promise)
     advised_days.grade_landed_days(settings, days[-1], progress)

@@ -96,9 +96,7 @@ def _by_hour(rows: Sequence[Numbers], forecast: Sequence[Numbers]) -> list[Numbe
             rate = f"{name}_tokens_per_s"
             totals[rate] = sum(row[rate] for row in forecast_rows) if forecast_rows else None
             totals[f"{name}_gpus"] = _gpus_filled(forecast_rows, rate, planned) if forecast_rows else None
-        totals["carries_tokens_per_s"] = sum(
-            row["instances"] * row["capacity_tokens_per_s"] for row in intake
-        )
+        totals["carries_tokens_per_s"] = sum(row["sustained_tokens_per_s"] for row in intake)
         totals["short_tokens_per_s"] = sum(row["short_tokens_per_s"] or 0.0 for row in planned)
         by_hour.append(totals)
     return by_hour
@@ -239,8 +237,12 @@ def _surges(tomorrow: Numbers, reactive_share: float) -> list[Any]:
     known = [row for row in tomorrow["hours"] if row["capacity_tokens_per_s"] and row["role"] in INTAKE_ROLES]
     if not known:
         return []
-    rows = pd.DataFrame(known).rename(columns={"demand_tokens_per_s": "planned_tokens_per_s"})
-    rows["carries_tokens_per_s"] = rows["instances"] * rows["capacity_tokens_per_s"]
+    rows = pd.DataFrame(known).rename(
+        columns={
+            "demand_tokens_per_s": "planned_tokens_per_s",
+            "sustained_tokens_per_s": "carries_tokens_per_s",
+        }
+    )
     sums = rows.groupby(["llm", "hour"])[["planned_tokens_per_s", "carries_tokens_per_s"]].sum()
     sums["surge_tokens_per_s"] = sums["carries_tokens_per_s"] * reactive_share
     sums["fullest_share"] = sums["planned_tokens_per_s"] / sums["carries_tokens_per_s"]

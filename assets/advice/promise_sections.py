@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from fleetcast.assets.advice import rule_replays, tomorrow_draws
 from fleetcast.assets.advice.advised_days import describe_largest_fleet
@@ -20,13 +18,12 @@ from fleetcast.assets.advice.promise import (
     share_interval,
     versions_interval,
 )
-from fleetcast.assets.advice.rule_replays import PLANNED_RULES, DayFigures, MidnightPlan, SizedRule
+from fleetcast.assets.advice.rule_replays import PLANNED_RULES, DayFigures, SizedRule
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Floats, Numbers
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.fleet_config import gpu_type
 
 SHOWN_SHARE = 0.05  # of the versions, below and above the band of a chart
 GRADED_DRAWS = 20  # versions of a past day, to grade the intervals
@@ -314,31 +311,3 @@ def saved_row(saved_usd: Sequence[float]) -> Numbers:
         "usd_low": low if has_width else None,
         "usd_high": high if has_width else None,
     }
-
-
-def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule) -> None:
-    """Write the instances of a sized rule into day_ahead_plans, which every command reads."""
-    lake, trace, day = settings.lake, settings.trace, plan.day
-    table = lake.read("day_ahead_plans", trace=trace, day=day).drop_columns(["trace", "day"])
-    grid = settings.grid
-    targets = rule_replays.sized_targets(settings, plan, sized)
-    counts = {
-        (hour, row.kind.llm, row.role, row.region, row.deployment.gpu_title, row.kind.gpus): targets[
-            hour, pool
-        ]
-        for hour in range(HOURS_OF_DAY)
-        for pool, row in enumerate(grid.pools)
-    }
-    rows = table.to_pylist()
-    before = dict[tuple[Any, ...], int]()
-    for row in sorted(rows, key=lambda row: row["hour_start"]):
-        place = tuple(row[name] for name in ("llm", "role", "served_region", "gpu", "gpus_per_instance"))
-        planned = int(counts.get((row["hour_start"].hour, *place), row["instances"]))
-        usd = settings.catalogue.gpus[gpu_type(row["gpu"])].usd_per_hour * row["gpus_per_instance"]
-        was = before.get(place, planned)
-        grown = {"started": max(0, planned - was), "reclaimed": 0, "donated": max(0, was - planned)}
-        why = f"{row['llm']}: {was} to {planned} instances ({sized.rule}, sized by replay)"
-        row |= {"instances_before": was, "instances": planned, "delta": planned - was, "usd": planned * usd}
-        row |= {**grown, "why": why if planned != was else None}
-        before[place] = planned
-    lake.write("day_ahead_plans", pa.Table.from_pylist(rows, table.schema), trace=trace, day=day)

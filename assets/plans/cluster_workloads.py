@@ -131,7 +131,9 @@ def limit_to_config(settings: RunSettings, rows: Sequence[Row]) -> tuple[list[Ro
         if instances > most:
             place = f"{row['llm']} in {row['region']}"
             above[place] = max(above.get(place, (0, most)), (instances, most))
-            row = {**row, "instances": most, "usd": row["usd"] * most / instances}
+            share = most / instances  # what fewer instances sustain is no more than their share
+            scaled = {name: row[name] * share for name in ("usd", "sustained_tokens_per_s")}
+            row = {**row, "instances": most, **scaled}
         limited.append(row)
     if not above:
         return limited, ""

@@ -96,6 +96,6 @@ def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
 
 def _endpoint(row: Row) -> dict[str, Any]:
     names = ("decision_id", "region", *WORKLOAD_KIND_COLUMNS, *INSTANCE_CHANGE_COLUMNS, *PLAN_LOAD_COLUMNS)
-    capacity = row["instances"] * row["capacity_tokens_per_s"]
+    capacity = row["sustained_tokens_per_s"]
     gpus = row["instances"] * row["gpus_per_instance"]
     return {name: row[name] for name in (*names, "usd")} | {"capacity_tokens_per_s": capacity, "gpus": gpus}

@@ -19,9 +19,7 @@ def describe_region_exports(settings: RunSettings, rows: Sequence[Row]) -> str:
     ):
         endpoint = list(group)
         demand = endpoint[0]["demand_tokens_per_s"]
-        capacity = sum(
-            row["instances"] * row["capacity_tokens_per_s"] for row in endpoint if row["instances"]
-        )
+        capacity = sum(row["sustained_tokens_per_s"] for row in endpoint if row["instances"])
         demanded += demand
         if demand > capacity * (1 + 1e-9):
             hours.add(key[-1])

@@ -11,6 +11,7 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, midnight
 from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.change_reasons import explain_changes
 from fleetcast.models.plan.cost_bounds import hour_cost_bounds
 from fleetcast.models.plan.problem import HourPlan, Problem
@@ -52,6 +53,7 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
     """Yield a row for every slot from `start` on, service, region and option that the service runs on."""
     for slot, (problem, plan) in enumerate(hours):
         why = explain_changes(problem, plan, (start.hour + slot * problem.hours) % HOURS_OF_DAY)
+        sustained_tokens_per_s = sustained_by_option(problem, plan.instances)
         for i, k in np.argwhere(problem.runs).tolist():
             gpus = int(problem.gpus_per_instance[i, k])
             for j, region in enumerate(problem.regions):
@@ -67,6 +69,7 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
                     "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
                     "capacity_tokens_per_s": problem.tokens_per_s[i, k],
+                    "sustained_tokens_per_s": sustained_tokens_per_s[i, j, k],
                     "gpus_per_instance": gpus,
                     "instances_before": instances - delta,
                     "instances": instances,
@@ -84,6 +87,12 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "plan_bound_usd": plan.bound_usd,
                     "plan_lp_bound_usd": plan.lp_bound_usd,
                 }
+
+
+def sustained_by_option(problem: Problem, instances: Ints) -> Floats:
+    """Return the tokens/s that the instances of each option sustain, both of shape (i, j, k)."""
+    options = np.eye(len(problem.options), dtype=np.int64)
+    return np.stack([problem.sustained_tokens_per_s(instances * only) for only in options], axis=2)
 
 
 def _bound_rows(

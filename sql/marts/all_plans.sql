@@ -5,6 +5,7 @@
 -- units: see plans, which has the other columns
 -- served_region = where the instances are
 -- usd = cost of the instances: the planned ones
+-- sustained_tokens_per_s = capacity that the plan assumes of all instances of the row, less in small pools
 -- made_at = time of planning of a rolling plan, UTC; null for other plans
 with together as (
     select * from plans
@@ -24,6 +25,6 @@ with together as (
 )
 
 select
-    *,
+    * replace (sustained_by_plan(sustained_tokens_per_s, instances, capacity_tokens_per_s) as sustained_tokens_per_s),
     decision_id(trace, policy, made_at, llm, role, served_region, gpu, gpus_per_instance, hour_start) as decision_id
 from together

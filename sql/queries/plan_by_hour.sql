@@ -2,7 +2,7 @@
 -- grain: trace, day, policy, hour_start
 -- reads: all_plans
 -- units: counts of instances and GPUs, usd US dollars of the hour, *_tokens_per_s input tokens/s; of $region or of all regions
--- fullest_share = largest load of an endpoint, with the buffer, over the capacity of its instances
+-- fullest_share = largest load of an endpoint, with the buffer, over what its pools sustain
 -- short_tokens_per_s = capacity that regions are short of for their share of demand
 -- short_llm_tokens_per_s = capacity that llms are short of in all regions together
 with services as (
@@ -15,7 +15,7 @@ with services as (
         sum(instances * gpus_per_instance) as gpus,
         sum(usd) as usd,
         any_value(demand_tokens_per_s + buffer_tokens_per_s)
-        / nullif(sum(instances * capacity_tokens_per_s), 0) as load_share,
+        / nullif(sum(sustained_tokens_per_s), 0) as load_share,
         any_value(short_tokens_per_s) as short_tokens_per_s,
         any_value(short_llm_tokens_per_s) as short_llm_tokens_per_s
     from all_plans

@@ -10,7 +10,9 @@ with planned as (
 
 select
     hour(hour_start)::bigint as hour, served_region as region, llm, role, gpu, gpus_per_instance, instances,
-    demand_tokens_per_s, capacity_tokens_per_s, short_tokens_per_s, usd, why
+    demand_tokens_per_s, capacity_tokens_per_s,
+    sustained_by_plan(sustained_tokens_per_s, instances, capacity_tokens_per_s) as sustained_tokens_per_s,
+    short_tokens_per_s, usd, why
 from planned
 where of_table = $table and trace = $trace and day = $day and policy = 'day_ahead'
 order by hour_start, region, llm, role, gpu

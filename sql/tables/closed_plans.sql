@@ -14,6 +14,7 @@
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour
 -- buffer_tokens_per_s double = buffer for requests that may be deferred
 -- capacity_tokens_per_s double = capacity within the SLO that the plan assumes: of an instance
+-- sustained_tokens_per_s double = capacity that the plan assumes of all instances of the row, less in small pools
 -- gpus_per_instance bigint = GPUs of one instance, or of a whole paired pool
 -- instances_before bigint = instances before the hour: serving or booting in the replay at its start
 -- instances bigint = number of instances: planned for this hour

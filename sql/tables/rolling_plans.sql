@@ -16,6 +16,7 @@
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour; for the first hour the demand so far <- demand.input_tokens
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
 -- capacity_tokens_per_s double = capacity within the SLO that the plan assumes: of an instance
+-- sustained_tokens_per_s double = capacity that the plan assumes of all instances of the row, less in small pools
 -- gpus_per_instance bigint = GPUs of one instance
 -- instances_before bigint = instances before the hour: planned for the hour before; in the first hour those of the previous rolling plan, else those of the config
 -- instances bigint = number of instances: planned for this hour
