@@ -46,6 +46,7 @@ REQUESTS, REPLAYED, ATTAINED = 20_000, 80_000, 0.90  # the paper names no share
 FACTORS = 1.02 ** np.arange(-8, 12)  # of the load, that a program plans for
 TAIL_S = 600.0
 TIE = 1e-6  # share of the price that decides between fleets of one ratio
+COMPUTED = "co_lp, computed"  # CO-LP by equation (15)
 Found = dict[str, float]  # what a fleet met
 
 
@@ -97,10 +98,15 @@ def met(
     trace: TraceArrays,
     spread: str = "weights",
 ) -> dict[str, float]:
-    """What a standing fleet met: attainment, and means of E2E, TTFT and TPOT."""
+    """What a standing fleet met: attainment, and means of E2E, TTFT and TPOT.
+
+    `spread` is a `PoolSpread`, or "memory": in proportion to the KV tokens that an instance has room for.
+    """
     [llm] = setting.catalogue.llms
     alone = dataclasses.replace(setting.catalogue, tiers={"asked": setting.tier})
     fleet = fixed_fleet({llm: pools}, alone, setting.config)
+    if spread == "memory":
+        fleet, spread = fleet._replace(weight=fleet.kv_capacity[fleet.kind].astype(float)), "weights"
     rules = make_rules(alone, dataclasses.replace(setting.config.replay, spread=spread), "follow")
     until_s = float(trace.arrival_s[-1]) + TAIL_S
     outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
@@ -163,10 +169,38 @@ def chosen(name: str, setting: RentScenario, options: RentOptions, caps: Mapping
         found = most_efficient(offer, rates, rate)
     else:
         efficiency = np.array([[combo.tokens_per_usd(setting.load, rate) for combo, rate in own]])
+        if name == COMPUTED:
+            efficiency = np.array([[computed_tokens_per_usd(setting, combo) for combo, _ in own]])
         found = combo_lp.solve_combo_lp(name.partition(",")[0], offer, rates, rate, efficiency)
     counts = np.zeros(len(options), np.int64)
     counts[kept] = np.atleast_2d(found.counts).sum(axis=0)
     return found._replace(counts=counts)
+
+
+def computed_tokens_per_usd(setting: RentScenario, combo: Combo) -> float:
+    """Cauchy's cost-efficiency of a combo by its equation (15), without a measurement.
+
+    CE = A1 f / p of the prefill GPU + A2 b / p of the decode GPU; f FLOP/s, b bytes/s, p USD per second
+    A1 = 1 / (C1 R_in + C2), A2 = 1 / (C4 R_out / 2 + C4 R_in + C3 / B)
+    C1 = 4 l h, C2 = 8 l h^2 + 6 l h i, C3 = d (2 v h + (4 h^2 + 3 h i + 2 h) l), C4 = 2 d l k s
+    """
+    gpus, arch, load = setting.catalogue.gpus, setting.catalogue.llms[LLM], setting.load
+    decode = combo.decode.price
+    prefill = decode if combo.prefill is None else combo.prefill.price
+    layers, hidden, inner, vocabulary = arch.layers, arch.hidden, arch.intermediate, arch.vocabulary
+    assert hidden is not None
+    assert inner is not None
+    assert vocabulary is not None
+    token_bytes = arch.weight_bits / 8
+    attention, dense = 4 * layers * hidden, 8 * layers * hidden**2 + 6 * layers * hidden * inner
+    weights = token_bytes * (
+        2 * vocabulary * hidden + (4 * hidden**2 + 3 * hidden * inner + 2 * hidden) * layers
+    )
+    cached = 2 * token_bytes * layers * arch.kv_heads * arch.head_dim
+    read = cached * (load.output_tokens / 2 + load.input_tokens) + weights / decode.batch
+    flop_per_usd = 3600 * 1e12 * gpus[prefill.gpu].peak_tflops / gpus[prefill.gpu].usd_per_hour
+    bytes_per_usd = 3600 * 1e12 * gpus[decode.gpu].bandwidth_tb_per_s / gpus[decode.gpu].usd_per_hour
+    return flop_per_usd / (attention * load.input_tokens + dense) + bytes_per_usd / read
 
 
 def most_efficient(offer: RentalOffer, rates: Floats, goodput: Floats) -> RentalPlan:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpus_fleets import (
+    COMPUTED,
     LLM,
     WORKLOADS,
     attaining,
@@ -43,7 +44,7 @@ LENGTHS = (  # mean input and output tokens, TPOT s
     *((337, 1330, 0.03), (2000, 1000, 0.03)),
     *((4000, 1000, 0.05), (8000, 1000, 0.05), (16000, 1000, 0.05)),
 )
-PROGRAMMES = ("melange", "co_lp, together", "co_lp", "mc_lp", "mce_lp", "mce_lp, ratio", "shares")
+PROGRAMMES = ("melange", "co_lp, together", "co_lp", COMPUTED, "mc_lp", "mce_lp", "mce_lp, ratio", "shares")
 TARGETS = {
     **{
         f"gpus_paper_{of}_bound_share": Target("", f"{of}, paper's set: bound on parting") for of in WORKLOADS
@@ -55,6 +56,8 @@ TARGETS = {
             ("co_lp_over_melange", "CO-LP over Melange"),
             ("shares_over_melange", "shares over Melange"),
             ("co_lp_over_mc_lp", "CO-LP over MC-LP"),
+            ("computed_over_melange", "CO-LP by equation (15) over Melange"),
+            ("computed_over_mc_lp", "CO-LP by equation (15) over MC-LP"),
             ("co_lp_over_mce_lp", "CO-LP over MCE-LP"),
             ("co_lp_over_mce_lp_ratio", "CO-LP over MCE-LP as a ratio"),
         )
@@ -70,6 +73,7 @@ TARGETS = {
         "", "prompts of 4,000 tokens: tokens per USD of shares over Melange"
     ),
     "gpus_long_co_lp_over_melange": Target("", "the same of CO-LP"),
+    "gpus_long_computed_over_melange": Target("", "the same of CO-LP by equation (15)"),
     "gpus_pair_gain_share": Target("", "ShareGPT: H800 > H20 over H800 > H800 + H20 > H20, tokens per USD"),
     **{
         f"gpus_distributed_{of}_{kind}_e2e_share": Target(
@@ -77,6 +81,14 @@ TARGETS = {
         )
         for of in WORKLOADS
         for kind in ("unlike", "unlike_idle", "like")
+    },
+    **{
+        f"gpus_dispatch_over_{way}_{of}_{kind}_e2e_share": Target(
+            "", f"{of}: mean E2E by goodput less than by {words}, {kind} instances"
+        )
+        for of in WORKLOADS
+        for kind in ("unlike", "unlike_idle", "like")
+        for way, words in (("memory", "all KV tokens"), ("most_unused", "unused KV tokens"))
     },
 }
 
@@ -234,6 +246,8 @@ def fleets() -> Figures:
             f"gpus_paper_{of}_co_lp_over_melange": usd["melange"] / usd["co_lp"],
             f"gpus_paper_{of}_shares_over_melange": usd["melange"] / usd["shares"],
             f"gpus_paper_{of}_co_lp_over_mc_lp": usd["mc_lp"] / usd["co_lp"],
+            f"gpus_paper_{of}_computed_over_melange": usd["melange"] / usd[COMPUTED],
+            f"gpus_paper_{of}_computed_over_mc_lp": usd["mc_lp"] / usd[COMPUTED],
             f"gpus_paper_{of}_co_lp_over_mce_lp": usd["mce_lp"] / usd["co_lp"],
             f"gpus_paper_{of}_co_lp_over_mce_lp_ratio": usd["mce_lp, ratio"] / usd["co_lp"],
         }
@@ -253,13 +267,14 @@ def long_prompts() -> Figures:
     usd = {}
     print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name in ("melange", "co_lp, together", "co_lp", "mc_lp", "shares"):
+    for name in ("melange", "co_lp, together", "co_lp", COMPUTED, "mc_lp", "shares"):
         rented, found = attaining(name, setting, options, {}, trace, ATTAINED)
         usd[name] = rented.usd_per_hour
         print(row("long", name, usd[name], found, fleet_text(options, rented.counts)))
     return {
         "gpus_long_shares_over_melange": usd["melange"] / usd["shares"],
         "gpus_long_co_lp_over_melange": usd["melange"] / usd["co_lp"],
+        "gpus_long_computed_over_melange": usd["melange"] / usd[COMPUTED],
     }
 
 
@@ -294,8 +309,8 @@ def pair() -> Figures:
 def spread_by_weight() -> Figures:
     """Unlike and like instances under each way to deal requests out: Figure 9."""
     figures = Figures()
-    print("| | instances | load | in turn | most unused | by goodput | in time, % |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| | instances | load | in turn | most unused | by memory | by goodput | in time, % |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for of in WORKLOADS:
         setting = scenario_of(of)
         both = [Combo(None, ComboPart(price, 1)) for price in deployment_prices(setting) if price.gpus == 1]
@@ -311,13 +326,16 @@ def spread_by_weight() -> Figures:
             trace = hour_of(setting, REPLAYED, per_s)
             found_by_spread = {
                 spread: met(setting, pools, trace, spread)
-                for spread in ("round_robin", "most_unused", "goodput")
+                for spread in ("round_robin", "most_unused", "memory", "goodput")
             }
             times = " | ".join(f"{found['e2e_s']:.2f}" for found in found_by_spread.values())
             in_time = ", ".join(f"{100 * found['attained']:.0f}" for found in found_by_spread.values())
             print(f"| {of} | {kind.partition('_')[0]} | {load:.0%} | {times} | {in_time} |")
-            saved = 1 - found_by_spread["goodput"]["e2e_s"] / found_by_spread["round_robin"]["e2e_s"]
-            figures[f"gpus_distributed_{of}_{kind}_e2e_share"] = saved
+            e2e_s = {spread: found["e2e_s"] for spread, found in found_by_spread.items()}
+            saved = {spread: 1 - e2e_s["goodput"] / other for spread, other in e2e_s.items()}
+            figures[f"gpus_distributed_{of}_{kind}_e2e_share"] = saved["round_robin"]
+            for way in ("memory", "most_unused"):
+                figures[f"gpus_dispatch_over_{way}_{of}_{kind}_e2e_share"] = saved[way]
     return figures
 
 
