@@ -40,7 +40,21 @@ FEW, MANY = range(1, 6), range(1, 21)  # seeds
 LOADS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.2)
 SAMPLERS = ("uniform", "gaussian", "enterprise")
 TIMES = ("ttft_mean_s", "ttft_p99_s", "e2e_mean_s", "e2e_p99_s")
+PUBLISHED = (  # multi-tier Llumnix, Tables 2 to 4: E2E P99 and mean over INFaaS's, and its "Cost/Lat." in %
+    *((2.87, 2.80, 65), (3.13, 2.88, 68), (3.04, 2.92, 67), (1.87, 1.97, 46), (2.12, 2.08, 53)),
+    *((2.04, 2.12, 51), (2.26, 2.45, 56), (3.07, 2.79, 67), (2.43, 2.74, 59), (1.49, 1.71, 33)),
+    *((2.02, 1.96, 51), (1.97, 1.67, 41), (2.18, 2.27, 54), (3.02, 2.79, 67), (2.96, 2.89, 66)),
+    *((1.31, 1.44, 24), (1.94, 1.95, 48), (1.97, 2.08, 49)),
+)
 TARGETS = {
+    "levels_study_published_p99_rows": Target(
+        "", "of the text's 18 figures of cost per latency: those that are 1 - 1 / (its E2E P99 speedup)"
+    ),
+    "levels_study_published_mean_rows": Target("", "the same of its E2E mean"),
+    "levels_study_cost_per_latency_share": Target(
+        "", "1 - 1 / (INFaaS's E2E P99 over Llumnix's where all waiting requests count)"
+    ),
+    "levels_study_cost_per_latency_part_load_share": Target("", "the same as printed, at load 0.7"),
     "levels_study_round_robin_over_llumnix": Target(
         "x", "multi-tier Llumnix's setup, decodes hold KV: E2E P99 of round robin over that of all of it"
     ),
@@ -190,6 +204,7 @@ def x1() -> Figures:
     of_case = frame[(frame["batching"] == "whole") & (frame["requests"] == 10_000)].groupby(["kv", "case"])
     roomy, top = of_case["e2e_p99_s"].mean()[118_784], of_case["top_p99_s"].mean()[2048]
     return {
+        "levels_study_cost_per_latency_share": 1 - p99["llumnix, all who wait"] / p99["infaas"],
         "levels_study_infaas_over_llumnix_all": p99["infaas"] / p99["llumnix, all who wait"],
         "levels_study_infaas_over_llumnix_all_roomy": roomy["infaas"] / roomy["llumnix, all who wait"],
         "levels_study_top_p99_s": top["llumnix"],
@@ -217,7 +232,20 @@ def x1_by_load() -> Figures:
         "X1 by load: faster than round robin, x",
         compare_cases(frame, "round_robin", TIMES, ratio=True, by=["load"]),
     )
-    return {}
+    p99 = frame.groupby(["load", "case"])["e2e_p99_s"].mean()[0.7]
+    return {"levels_study_cost_per_latency_part_load_share": 1 - p99["llumnix"] / p99["infaas"]}
+
+
+def cost_per_latency() -> Figures:
+    """What the text's "Cost/Lat." is computed of: its own speedups, each rounded to two digits."""
+    of_p99, of_mean, percent = np.array(PUBLISHED).T
+    figures = Figures()
+    for name, speedup in (("p99", of_p99), ("mean", of_mean)):
+        least, most = (100 * (1 - 1 / (speedup + end)) for end in (-0.005, 0.005))
+        is_same = (least - 0.5 <= percent) & (percent <= most + 0.5)
+        print(f"Cost/Lat. is 1 - 1 / (speedup of E2E {name}) in {is_same.sum()} of {is_same.size} rows")
+        figures[f"levels_study_published_{name}_rows"] = float(is_same.sum())
+    return figures
 
 
 def x3() -> Figures:
@@ -440,6 +468,6 @@ def x4() -> Figures:
     return {}
 
 
-FUNCTIONS = (x1, x1_by_load, x3, x2, x4, x5, x6, x8)
+FUNCTIONS = (x1, x1_by_load, cost_per_latency, x3, x2, x4, x5, x6, x8)
 SMALL = {"REQUESTS": 40, "FEW": (1, 2), "MANY": (1, 2), "LOADS": (0.5, 1.0)}
-SMOKE = dict.fromkeys(("x1", "x1_by_load", "x3", "x2", "x5", "x6", "x8"), SMALL)
+SMOKE = dict.fromkeys(("x1", "x1_by_load", "cost_per_latency", "x3", "x2", "x5", "x6", "x8"), SMALL)
