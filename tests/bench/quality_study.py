@@ -4,7 +4,7 @@ Every plan is replayed on the same questions, arrivals and prices, and each poli
 for that: `assets/plans/quality_policies.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from levels_study import show
@@ -25,11 +25,16 @@ from quality import (
 from quality_oracles import skill
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.quality_markets import Market, build_market
-from fleetcast.assets.plans.quality_policies import QUALITY_POLICIES, first_sufficient_plan
+from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, Market, build_market
+from fleetcast.assets.plans.quality_policies import (
+    QUALITY_POLICIES,
+    expand_to_all_shapes,
+    first_sufficient_plan,
+)
 from fleetcast.assets.plans.quality_requirements import QualityRequirement
 from fleetcast.assets.plans.quality_search import choose_quality_plan
-from fleetcast.models.plan import cascade_planners
+from fleetcast.models.plan import boute, cascade_planners
+from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, PointPlan, QualityDemand, QualityOffer
 from fleetcast.models.quality.judges import apply_judge, load_quality
 from fleetcast.models.quality.trace_answers import generate_answers
 from fleetcast.models.trials.latency_curves import ReplicaShape
@@ -38,6 +43,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
 QUESTIONS = 50_000  # questions
+BUDGETS_USD_PER_HOUR, QUICKEST, SELECTING_SEED = (30.0, 45.0, 60.0), 40, 3  # the first: BoUTE 7.1
 BASELINES = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
 PARTS = ("lots", "knows", "h100")
 TARGETS = {
@@ -58,6 +64,12 @@ TARGETS = {
         )
         for name in ("alone", "cascade_serve", "uniform_gpus")
     },
+    **{
+        f"quality_study_boute_p95_over_{name}": Target("", f"P95 of BoUTE's plan over {name}, {how}")
+        for how in (f"for {BUDGETS_USD_PER_HOUR[1]:g} USD/h, mean of the qualities at which both have plans",)
+        for name in ("alone", "equal_spend", "boute_h100")
+    },
+    "quality_study_equal_spend_plans": Target("", "of six qualities, those at which equal money has a plan"),
     "quality_study_judge_share": Target("", "P95 of ours with a judge of no time, over that with its 20 ms"),
 }
 
@@ -183,6 +195,72 @@ def alone(own: Cascade) -> tuple[float, float]:
     )
 
 
+def same_money() -> Figures:
+    """BoUTE, Figure 4: the least P95 of each policy for the same money, as replayed on fresh questions."""
+    market = build_market(settings_with(points=25), Progress())
+    frames = {}
+    for usd_per_hour in BUDGETS_USD_PER_HOUR:
+        demand = market.demand._replace(budget_usd_per_hour=usd_per_hour)
+        rows = [quickest_of_each(market, demand, required) for required, _ in REQUIREMENTS]
+        frames[usd_per_hour] = DataFrame(rows)
+        show(f"P95, s, for {usd_per_hour:g} USD/h", frames[usd_per_hour])
+    frame = frames[BUDGETS_USD_PER_HOUR[1]]
+    over = frame[["alone", "equal_spend", "boute_h100"]].rdiv(frame["boute"], axis=0)
+    over = over.where(np.isfinite(frame[over.columns]))
+    return {f"quality_study_boute_p95_over_{name}": float(over[name].mean()) for name in over} | {
+        "quality_study_equal_spend_plans": int(over["equal_spend"].notna().sum())
+    }
+
+
+def quickest_of_each(market: Market, demand: QualityDemand, required: float) -> dict[str, float]:
+    """P95 of each policy's quickest plan for the quality within the budget; inf without a plan."""
+    offer = market.offers["route"]
+    is_h100 = offer.gpu == list(market.catalogue.gpus).index(H100)
+    plans = {"equal_spend": list(equal_spend_plans(offer, demand, required))}
+    large = offer.shares[:, :-1].sum(axis=1) <= LEAST_LOAD_SHARE
+    [last] = np.flatnonzero(large)[:1].tolist()
+    for suffix, kept in (("", np.ones(is_h100.size, bool)), ("_h100", is_h100)):
+        own = offer.only(shapes=kept)
+        found = {
+            "boute": boute.boute_plans(own, demand, required, np.inf),
+            "alone": (
+                plan_of(own, last, [one])
+                for one in boute.deployment_candidates(own, demand, last, len(PAIR) - 1)
+            ),
+        }
+        for name, of_policy in found.items():
+            plans[name + suffix] = [expand_to_all_shapes(plan, kept) for plan in of_policy]
+    return {"quality": required} | {name: least_p95(market, own) for name, own in plans.items()}
+
+
+def equal_spend_plans(offer: QualityOffer, demand: QualityDemand, quality: float) -> Iterator[PointPlan]:
+    """RouteLLM's plans: a router, and for each llm the quickest deployment for half of the money."""
+    has_load = offer.shares > LEAST_LOAD_SHARE
+    for point in np.flatnonzero((offer.quality - offer.error >= quality) & has_load.all(axis=1)).tolist():
+        money = demand.budget_usd_per_hour - offer.judging_usd(point, demand.requests_per_s)
+        half = demand._replace(budget_usd_per_hour=money / len(PAIR))
+        found = [boute.deployment_candidates(offer, half, point, llm) for llm in range(len(PAIR))]
+        if all(found):
+            yield plan_of(offer, point, [min(own, key=lambda one: one.latency_s) for own in found])
+
+
+def plan_of(offer: QualityOffer, point: int, deployed: list[boute.Candidate]) -> PointPlan:
+    """The plan of one deployment for each llm that serves."""
+    within_s = max(one.latency_s for one in deployed)
+    instances = np.sum([one.instances for one in deployed], axis=0)
+    usd = sum(one.usd_per_hour for one in deployed)
+    return PointPlan(point, instances, usd, within_s, np.full(offer.shares.shape[1], within_s))
+
+
+def least_p95(market: Market, plans: list[PointPlan]) -> float:
+    """P95 on fresh questions of the plan that is quickest on others, of the quickest by the tables."""
+    nearest = sorted(plans, key=lambda plan: plan.latency_s)[:QUICKEST]
+    if not nearest:
+        return np.inf
+    best = min(nearest, key=lambda plan: market.play("route", plan, SELECTING_SEED).p95_s)
+    return market.play("route", best, EVALUATION_SEED).p95_s
+
+
 def prices() -> Figures:
     """BoUTE, section 3: the same money on either GPU type, llm by llm, and the skill of each judge."""
     market = build_market(settings_with(gpus=SMALL_MARKET, rule="route"), Progress())
@@ -215,5 +293,6 @@ def prices() -> Figures:
     return {}
 
 
-FUNCTIONS = (prices, halves, same_gpus)
-SMOKE = {"prices": {"QUESTIONS": 2000, "quality.MARKET": {"points": 3, "requests": 300}}}
+FUNCTIONS = (prices, halves, same_gpus, same_money)
+FEW = {"quality.MARKET": {"points": 3, "requests": 300}}
+SMOKE = {"prices": FEW | {"QUESTIONS": 2000}, "same_money": FEW | {"QUICKEST": 2}}
