@@ -20,7 +20,7 @@ from fleetcast.models.plan.cascade_planners import best_uniform_point
 from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer
 from fleetcast.models.plan.quality_objectives import least_cost_plan
 from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
-from fleetcast.models.quality.judges import load_quality
+from fleetcast.models.quality.judges import Judge, load_quality
 from fleetcast.models.quality.trace_answers import generate_answers
 from fleetcast.models.trials.latency_curves import ReplicaShape, add_roofline_profiles, feasible_shapes
 from fleetcast.models.trials.model_routing import (
@@ -242,10 +242,11 @@ def usd(plan: PointPlan | None) -> float:
 class Cascade:
     """Cascadia's setting: three llms on 32 H100."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge | None = None) -> None:
+        """Without a `judge`, the learned one decides."""
         self.config: RunConfig = load_settings("quality").config
         shipped = load_quality()
-        self.judge = shipped.judges["learned"]
+        self.judge = judge or shipped.judges["learned"]
         drawn = generate_answers(shipped.answers["mmlu_pro"], self.judge, 2 * REPLAYED, seed=7)
         self.on, self.off = drawn.halves()
         world = load_catalogue().of_era("2023", "here")

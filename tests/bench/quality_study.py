@@ -5,6 +5,7 @@ for that: `assets/plans/quality_policies.py`.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from levels_study import show
@@ -13,10 +14,12 @@ from pandas import DataFrame
 from quality import (
     CASCADE_GPUS,
     CASCADE_PER_S,
+    CASCADE_QUALITIES,
     H100,
     PAIR,
     REPLAYED,
     REQUIREMENTS,
+    SMALL,
     SMALL_MARKET,
     Cascade,
     cascade,
@@ -46,6 +49,7 @@ QUESTIONS = 50_000  # questions
 BUDGETS_USD_PER_HOUR, QUICKEST, SELECTING_SEED = (30.0, 45.0, 60.0), 40, 3  # the first: BoUTE 7.1
 BASELINES = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
 PARTS = ("lots", "knows", "h100")
+WEAKER_SKILL = 0.70  # of a judge; GPT-4o's is 0.83
 TARGETS = {
     **{
         f"quality_study_over_{name}": Target("", f"USD/h of ours over {name}, both sized by replays, mean")
@@ -70,6 +74,11 @@ TARGETS = {
         for name in ("alone", "equal_spend", "boute_h100")
     },
     "quality_study_equal_spend_plans": Target("", "of six qualities, those at which equal money has a plan"),
+    "quality_study_weaker_judge_p95_share": Target(
+        "",
+        f"32 H100, Cascadia's plans: P95 with a judge of skill {WEAKER_SKILL:g} over GPT-4o's, less 1",
+    ),
+    "quality_study_weaker_judge_sent_share": Target("", "the same of the requests that the 70B answers"),
     "quality_study_judge_share": Target("", "P95 of ours with a judge of no time, over that with its 20 ms"),
 }
 
@@ -154,6 +163,27 @@ def same_gpus() -> Figures:
             if len(over):
                 figures[f"quality_study_{what}_over_{name}"] = float(over.mean())
     return figures
+
+
+def weaker_judge() -> Figures:
+    """Cascadia, Appendix K: the same qualities with a weaker judge; the plans know its skill."""
+    base, rows = load_quality().judges["llm"], []
+    worlds = [Cascade(replace(base, skill=skill)) for skill in (base.skill, WEAKER_SKILL)]
+    for required in CASCADE_QUALITIES:
+        row: dict[str, float] = {"quality": required}
+        for name, own in zip(("strong", "weak"), worlds, strict=True):
+            plan = cascade_planners.cascadia_planner(own.tables, required)(CASCADE_GPUS)
+            if plan is not None and (played := own.play(*plan, 11)) is not None:
+                sent = float(own.offer.shares[plan[0], -1])
+                row |= {f"{name} P95": played.p95_s, f"{name} sent": sent, f"{name} quality": played.quality}
+        rows.append(row)
+    frame = DataFrame(rows)
+    show(f"Skill {base.skill:g} (strong) and {WEAKER_SKILL:g} (weak), Cascadia's plans on 32 H100", frame)
+    sent = frame[frame["strong sent"] > 0]
+    return {  # a plan without the 70B has no share to compare
+        "quality_study_weaker_judge_p95_share": float((frame["weak P95"] / frame["strong P95"] - 1).mean()),
+        "quality_study_weaker_judge_sent_share": float((sent["weak sent"] / sent["strong sent"] - 1).mean()),
+    }
 
 
 def quality_and_rate(own: Cascade, plan: cascade_planners.PointAndGpus) -> tuple[float, float]:
@@ -293,6 +323,10 @@ def prices() -> Figures:
     return {}
 
 
-FUNCTIONS = (prices, halves, same_gpus, same_money)
+FUNCTIONS = (prices, halves, same_gpus, weaker_judge, same_money)
 FEW = {"quality.MARKET": {"points": 3, "requests": 300}}
 SMOKE = {"prices": FEW | {"QUESTIONS": 2000}, "same_money": FEW | {"QUICKEST": 2}}
+SMOKE["weaker_judge"] = {"CASCADE_QUALITIES": (0.45,), "CASCADE_GPUS": 12}
+SMOKE["weaker_judge"] |= {
+    f"quality.{name}": SMALL[name] for name in ("CASCADE_POINTS", "CASCADE_GPUS", "REPLAYED")
+}
