@@ -127,6 +127,9 @@ def test_a_tier_with_every_key_is_new_and_needs_no_traffic(tmp_path: Path, traff
         (EAST + "cap_gpus = {h100-80gb = 100}\n", r"240 h100-80gb in east, whose cap_gpus is 100"),
         (DEPLOYED + '"llama2-70b" = { gpu = "a100-80gb", tensor_parallel = 2, regions = ["east"] }\n',
          r"llama2-70b is on a100-80gb in east, which has none: its cap_gpus has h100-80gb"),
+        (EAST + "cap_gpus = {}\n" + DEPLOYED
+         + '"llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2, regions = ["east"] }\n',
+         r"llama2-70b is on h100-80gb in east, which has none: its cap_gpus has no GPU of any type "),
         ("[catalogue.tiers.iw_fast]\nttft_slo_s = 0\n", r"iw_fast\] ttft_slo_s: got 0\.0, needed a number"),
         (BULK + "deadline_s = 1\n", r"unknown tier 'bulk'\. .* needs all its keys"),
         ("[trace]\nname = 't'\n[trace.office.tiers.iw_fats]\nshare = 0.7\n",

@@ -197,9 +197,8 @@ def check_named_regions(config: RunConfig, catalogue: Catalogue) -> None:
         for pool in pools:
             for name in pool.regions or ():
                 caps = catalogue.regions[name].cap_gpus
-                # A region without any GPU is one that a what-if has lost.
-                if not caps.get(pool.gpu, 0) and any(caps.values()):
-                    there = ", ".join(gpu for gpu, cap in caps.items() if cap)
+                if not caps.get(pool.gpu, 0):
+                    there = ", ".join(gpu for gpu, cap in caps.items() if cap) or "no GPU of any type"
                     raise ConfigError(
                         f"{config.file.name}: [fleet.deployments] {llm} is on {pool.gpu} in {name}, which "
                         f"has none: its cap_gpus has {there} (regions.toml, or [catalogue.regions.{name}] of "
