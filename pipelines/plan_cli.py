@@ -77,7 +77,7 @@ def _print_plans(
     """
     from fleetcast.assets.demand.demand_history import unknown_history_sentence
     from fleetcast.assets.plans.cluster_workloads import early_boots
-    from fleetcast.assets.plans.plan_export import ordered_plan_steps, read_plan_rows
+    from fleetcast.assets.plans.plan_export import drop_empty_places, ordered_plan_steps, read_plan_rows
 
     source = plans_from or settings
     plans = [read_plan_rows(source, day, policy, region) for day in days]
@@ -85,7 +85,7 @@ def _print_plans(
     hours = [source.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
     show_plans(
         [
-            (ordered_plan_steps(rows), by_hour, early_boots(settings, rows))
+            (ordered_plan_steps(drop_empty_places(settings.grid, rows)), by_hour, early_boots(settings, rows))
             for rows, by_hour in zip(plans, hours, strict=True)
         ]
     )

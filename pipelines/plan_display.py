@@ -24,20 +24,22 @@ def show_plans(plans: Sequence[tuple[Sequence[Row], Sequence[Row], EarlyBoots]])
     """Print the plans of several days; in a pipe only their steps, as one CSV.
 
     Each plan has its steps, which are the endpoints of its first hour and then every change; its hours, which
-    are rows of queries/plan_by_hour.sql; and what its replicas use before they serve.
+    are rows of queries/plan_by_hour.sql; and what its replicas use before they serve. A region where nothing
+    of the plan is has hours, but no steps.
     """
     if not sys.stdout.isatty():
-        all_steps = [{name: step[name] for name in STEP_COLUMNS} for steps, *_ in plans for step in steps]
-        write_csv(pa.Table.from_pylist(all_steps).to_reader(), sys.stdout.buffer)
+        all_steps = [step for steps, *_ in plans for step in steps]
+        columns = {name: [step[name] for step in all_steps] for name in STEP_COLUMNS}
+        write_csv(pa.table(columns).to_reader(), sys.stdout.buffer)
         return
     for plan in plans:
         _show_plan(*plan)
 
 
 def _show_plan(steps: Sequence[Row], hours: Sequence[Row], boots: EarlyBoots) -> None:
-    begin = steps[0]["hour_start"]
-    OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
-    OUT.print(_fleet_table([step for step in steps if step["hour_start"] == begin]))
+    begin = hours[0]["hour_start"]
+    OUT.print("{trace}, {day}, plan of {policy}".format(**hours[0]))
+    OUT.print(_fleet_table([step for step in steps if step["hour_start"] == begin], begin))
     OUT.print(_change_table(steps, begin))
     OUT.print(_hour_table(hours))
     gpu_hours, usd = (sum(hour[name] for hour in hours) for name in ("gpus", "usd"))
@@ -59,10 +61,10 @@ def _new_table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
-def _fleet_table(steps: Sequence[Row]) -> Table:
+def _fleet_table(steps: Sequence[Row], begin: datetime) -> Table:
     """Return the instances of each llm and deployment, a column per region."""
     regions = list(dict.fromkeys(step["region"] for step in steps))
-    title = f"\ninstances from {steps[0]['hour_start']:%H:%M} UTC on"
+    title = f"\ninstances from {begin:%H:%M} UTC on"
     table = _new_table(title, ("llm", "deployment"), regions)
     counts = {
         (step["llm"], describe_deployment(step), step["region"]): str(step["instances"]) for step in steps

@@ -1,5 +1,6 @@
 """The plan of the next day right after a file has landed, and the message where nothing has landed."""
 
+import csv
 import dataclasses
 import json
 import warnings
@@ -10,15 +11,21 @@ import pyarrow as pa
 import pytest
 from mine import DAYS, land, mine
 from small import by_size
+from typer.testing import CliRunner
 
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import day_ahead, measured_capacity, plans
 from fleetcast.assets.plans.cluster_workloads import early_boots
-from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
+from fleetcast.assets.plans.plan_export import EarlyBoots, plan_to_json, read_plan_rows
 from fleetcast.assets.plans.plan_flows import describe_region_exports
 from fleetcast.assets.plans_on_demand import PLAN_BY_HOUR_QUERY
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigWarning
+from fleetcast.pipelines import plan_cli, runs
+from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.plan_display import show_plans
 
 LAST = date(2025, 7, 3)
 
@@ -107,6 +114,47 @@ def test_loads_and_flows_of_a_plan_count_what_small_pools_sustain(settings, monk
     earlier = made.set_column(at, made.schema.field(at), pa.nulls(made.num_rows, pa.float64()))
     own.lake.write("day_ahead_plans", earlier, trace="mine", day=day)
     assert read_loads(has_sizes=False) == "", "an earlier plan has no such column"
+
+
+def test_a_region_with_nothing_of_an_llm_is_in_the_table_but_not_printed(settings, monkeypatch, capsys):
+    """Central has a pool without a load; west has no pool, but later a load."""
+    idle = Deployment("h100-80gb", 4, regions=("central",), instances_at_start=0)
+    pools = (Deployment("h100-80gb", 2, regions=("east",)), idle)
+    fleet = dataclasses.replace(settings.config.fleet, deployments={"llama2-70b": pools}, min_instances=0)
+    own = settings.with_config(fleet=fleet)
+    land_minutes(own, "mine")
+    monkeypatch.setattr(measured_capacity, "measure_capacities", lambda *_: [300.0, 500.0])
+    monkeypatch.setattr(plan_cli, "load_cli_settings", lambda *_: own)
+    monkeypatch.setattr(runs, "publish_on_demand", lambda *_: None)
+
+    def first_hour(*arguments: str) -> list[tuple[str, ...]]:
+        printed = CliRunner().invoke(cli_app, ["plan", *arguments])
+        assert printed.exit_code == 0, printed.output
+        rows = list(csv.DictReader(printed.stdout.splitlines()))
+        assert printed.stdout.startswith('"hour_start","region","llm",')
+        begin = min((row["hour_start"] for row in rows), default="")
+        columns = ("region", "gpus_per_instance", "instances")
+        return [tuple(row[name] for name in columns) for row in rows if row["hour_start"] == begin]
+
+    deployed = [("central", "4", "0"), ("east", "2", "1"), ("east", "4", "0")]  # a load is of all kinds
+    assert first_hour("ahead") == deployed
+    day = day_ahead.next_plan_day(own)
+    table = own.lake.read("day_ahead_plans", trace="mine", day=day)
+    assert table.num_rows == 24 * 2 * len(own.catalogue.regions)
+    show = ("show", "--policy", "day_ahead", "--date", str(day))
+    assert first_hour(*show, "--region", "west") == []
+    hours = own.lake.sql(PLAN_BY_HOUR_QUERY, trace="mine", day=day, policy="day_ahead", region="west")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    show_plans([([], hours.to_pylist(), EarlyBoots(0.0, 0.0))])
+    assert f"mine, {day}, plan of day_ahead" in capsys.readouterr().out
+    rows = table.drop_columns(["trace", "day"]).to_pylist()
+    rows[-1] |= {"demand_tokens_per_s": 5.0}
+    assert (rows[-1]["served_region"], rows[-1]["hour_start"].hour) == ("west", 23)
+    own.lake.write(
+        "day_ahead_plans", pa.Table.from_pylist(rows, SCHEMAS["day_ahead_plans"]), trace="mine", day=day
+    )
+    gpus = str(rows[-1]["gpus_per_instance"])
+    assert first_hour(*show) == [*deployed, ("west", gpus, "0")]
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

@@ -1,13 +1,14 @@
 """Read the plan of a day for export: its rows, its changes, and JSON with the reasons."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Row
+from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.policies import planned_policies
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
@@ -52,11 +53,23 @@ def require_planned_policy(settings: RunSettings, policy: str, place: str) -> No
     require_known(policy, [*planned_policies(rules), ROLLING_POLICY], "policy with a plan", place)
 
 
+def drop_empty_places(grid: Grid, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of a plan without those of kinds of instances that have nothing in a region.
+
+    That is no load and no instance in any of the rows, and no pool that the config deploys there.
+    """
+    names = ("region", "llm", "role", "gpu", "gpus_per_instance")
+    figures = ("instances", "instances_before", "demand_tokens_per_s", "buffer_tokens_per_s")
+    pools = zip(grid.pools, grid.pool_options, strict=True)
+    kept = {(pool.region, *option.label) for pool, option in pools if pool.max_instances > 0}
+    kept |= {tuple(row[name] for name in names) for row in rows if any(row[name] for name in figures)}
+    return [row for row in rows if tuple(row[name] for name in names) in kept]
+
+
 def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
     """Return all rows of the first hour, then every change, in order of time."""
     ordered = sorted(rows, key=lambda row: row["hour_start"])
-    first = ordered[0]["hour_start"]
-    return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
+    return [row for row in ordered if row["hour_start"] == ordered[0]["hour_start"] or row["why"] is not None]
 
 
 def describe_deployment(row: Row) -> str:
