@@ -175,10 +175,11 @@ def test_the_command_takes_a_file_or_a_server(
     config = str(tmp_path / "small.toml")
     there = {"kube_statefulset": [({"region": "east", "statefulset": NAME}, [(0, 2)])]}
     with served(answering(there)) as url:
-        done = CliRunner().invoke(
-            cli_app, ["plan", "ran", "--from", url, "--date", str(DAY), "--config", config]
-        )
+        arguments = ["plan", "ran", "--from", url, "--date", str(DAY), "--config", config]
+        done, quiet = (CliRunner().invoke(cli_app, [*arguments, *extra]) for extra in ([], ["-q"]))
     assert done.exit_code == 0, done.output
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+    assert done.stderr.startswith("import the fleet that ran ... ")
     assert f"{DAY}: 1 of 24 hours\nsource   ready replicas of 1 StatefulSet\n" in done.output
     for options in ([], ["x.csv", "--from", "http://localhost"]):
         done = CliRunner().invoke(cli_app, ["plan", "ran", *options, "--config", config])
