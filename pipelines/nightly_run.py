@@ -18,6 +18,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.on_demand_asset import AssetRows
+from fleetcast.assets.plans.shortage_remedies import describe_shortage_remedy
 from fleetcast.assets.replays import nightly_replays, replays, scorecards
 from fleetcast.assets.studies_on_demand import backtests as backtests_asset
 from fleetcast.assets.traces.ingest import landed_files
@@ -38,7 +39,7 @@ class NightlyRun(NamedTuple):
     broken, alarms : names of the checks that failed, and of those that only warn
     refused : why files in data/landing were not imported
     mends : of files with rows in quarantine in bulk: what mends them
-    short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql
+    short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql with their remedy
     promises : lines on the graded promise of the day, and on that of the next day
     not_known : a sentence on the hours of the day that no data covers; "" for none
     """
@@ -113,7 +114,10 @@ def _run_night(
     board = scorecards.read_scoreboard(settings, day) if is_scored else None
     targets = scorecards.attainment_by_target(settings, day) if is_scored else None
     warehouse = settings.lake.root / "warehouse.duckdb"
-    short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
+    short = [
+        {**plan, "remedy": describe_shortage_remedy(settings, plan)}
+        for plan in settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
+    ]
     figures = settings.figures(day)
     files = (landed.refused, landed.mends())
     promises = describe_promises(settings, day)

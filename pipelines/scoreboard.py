@@ -87,12 +87,12 @@ def show_promises(lines: Sequence[str]) -> None:
 def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
     """Warn of plans that the fleet cannot carry, with the instances missing in their worst hour.
 
-    `plans`: rows of queries/short_plans.sql.
+    `plans`: rows of queries/short_plans.sql, each with its `remedy`.
     """
     for plan in plans:
         line = (
             "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} "
             "{llm} in {served_region} is short of {short_tokens_per_s:,.0f} input tokens/s, "
-            "{missing_instances} instances. Raise max_instances or cap_gpus."
+            "{missing_instances} instances. {remedy}"
         ).format(**plan)
         ERR.print(line, style="yellow")

@@ -249,7 +249,7 @@ def test_a_nightly_run_makes_only_missing_stages(first, monkeypatch, capsys):
     show_short_plans(third.short)  # by how much
     stderr = capsys.readouterr().err
     assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", stderr)
-    assert "Raise max_instances or cap_gpus." in stderr
+    assert re.search(r" instances\. Raise what binds: max_instances in [a-z, ]+\.\n", stderr)
     runs.report_materializations(
         "whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}}
     )

@@ -20,12 +20,14 @@ from fleetcast.assets.plans import day_ahead, measured_capacity, plans
 from fleetcast.assets.plans.cluster_workloads import early_boots
 from fleetcast.assets.plans.plan_export import EarlyBoots, plan_to_json, read_plan_rows
 from fleetcast.assets.plans.plan_flows import describe_region_exports
+from fleetcast.assets.plans.shortage_remedies import describe_shortage_remedy
 from fleetcast.assets.plans_on_demand import PLAN_BY_HOUR_QUERY
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigWarning
 from fleetcast.pipelines import plan_cli, runs
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.plan_display import show_plans
+from fleetcast.pipelines.scoreboard import show_short_plans
 
 LAST = date(2025, 7, 3)
 
@@ -114,6 +116,63 @@ def test_loads_and_flows_of_a_plan_count_what_small_pools_sustain(settings, monk
     earlier = made.set_column(at, made.schema.field(at), pa.nulls(made.num_rows, pa.float64()))
     own.lake.write("day_ahead_plans", earlier, trace="mine", day=day)
     assert read_loads(has_sizes=False) == "", "an earlier plan has no such column"
+
+
+EAST_ONLY = {"deployments": {"llama2-70b": (Deployment("h100-80gb", 2, regions=("east",)),)}}
+TWO_KINDS = tuple(
+    Deployment("h100-80gb", n, regions=("east",), max_instances=most) for n, most in ((2, 1), (4, 9))
+)
+BINDS = "Raise what binds: "
+
+
+@pytest.mark.parametrize(
+    ("broken", "cap", "mended", "mended_cap", "remedy"),
+    [
+        ({"max_instances": 3}, 80, {}, 80, BINDS + "max_instances in east."),
+        ({}, 6, {}, 80, BINDS + "cap_gpus of h100-80gb in east."),
+        ({"deployments": {"llama2-70b": TWO_KINDS}}, 6, {}, 80,
+         BINDS + "max_instances in east; cap_gpus of h100-80gb in east."),
+        ({"instances_at_start": 1}, 80, {}, 80,
+         "No limit binds: a cold start in east takes 70 min, too long for what starts in this hour. "
+         "Raise instances_at_start or min_instances, or name llama2-70b in the weights of east."),
+        ({"instances_at_start": 1}, 80, {"instances_at_start": 1, "min_instances": 12}, 80, "No limit binds"),
+    ],
+)  # fmt: skip
+def test_the_remedy_of_a_short_plan_follows_what_binds_and_mends_it(
+    settings, monkeypatch, capsys, broken, cap, mended, mended_cap, remedy
+):
+    land_minutes(settings, "mine")
+    shares = settings.config.plan.corrected_capacity_share
+    monkeypatch.setattr(
+        measured_capacity,
+        "measure_capacities",
+        lambda own, *_: [1.5 / shares] * len(own.grid.service_options),
+    )
+    day = LAST + timedelta(days=1)
+
+    def find_short(cap_gpus: int, **fleet: object) -> tuple[RunSettings, list[dict[str, object]]]:
+        limits = {"min_instances": 0, "max_instances": 40, "instances_at_start": 40, **EAST_ONLY, **fleet}
+        own = settings.with_config(
+            fleet=dataclasses.replace(settings.config.fleet, **limits),
+            replay=dataclasses.replace(settings.config.replay, boot_remote_s=4200.0),
+        )
+        regions = {
+            name: dataclasses.replace(region, cap_gpus={"h100-80gb": cap_gpus}, weights=())
+            for name, region in own.catalogue.regions.items()
+        }
+        own = dataclasses.replace(own, catalogue=dataclasses.replace(own.catalogue, regions=regions))
+        day_ahead.plan_ahead(own, day, Progress())
+        return own, own.lake.sql("queries/short_plans.sql", trace="mine", day=day).to_pylist()
+
+    own, [short] = find_short(cap, **broken)
+    found = describe_shortage_remedy(own, short)
+    assert found.startswith(remedy)
+    assert describe_shortage_remedy(own, short | {"served_region": "east"}) == found
+    elsewhere = describe_shortage_remedy(own, short | {"served_region": "west"})
+    assert elsewhere == "It has no pool in west: deploy it there."
+    show_short_plans([short | {"remedy": found}])
+    assert capsys.readouterr().err.endswith(f" instances. {found}\n")
+    assert find_short(mended_cap, **mended)[1] == []
 
 
 def test_a_region_with_nothing_of_an_llm_is_in_the_table_but_not_printed(settings, monkeypatch, capsys):

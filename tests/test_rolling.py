@@ -26,6 +26,7 @@ from fleetcast.assets.plans import measured_capacity, rolling_plan
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
 from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
+from fleetcast.assets.plans.shortage_remedies import describe_shortage_remedy
 from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.world.config import RollingConfig
 from fleetcast.pipelines import plan_cli, runs
@@ -233,9 +234,17 @@ def test_without_its_lake_a_planner_ends_in_one_line_and_the_earlier_plan_stands
 def test_no_kind_changes_by_more_than_its_cap(settings: RunSettings, hours: int) -> None:
     later = NOON - timedelta(hours=6)
     free = [row["delta"] for row in made(settings, later)]
-    few = [row["delta"] for row in made(asking(settings, max_changes=1), later)]
+    slow = asking(settings, max_changes=1)
+    few = [row["delta"] for row in made(slow, later)]
     assert max(map(abs, free)) > 1  # type: ignore[arg-type]
     assert max(map(abs, few)) == 1  # type: ignore[arg-type]
+    grown = made(slow, later)[0] | {"delta": 1}
+    table = pa.Table.from_pylist([grown], SCHEMAS["rolling_plans"])
+    slow.lake.write("rolling_plans", table, trace=slow.trace, made_day=DAY)
+    grown["trace"] = slow.trace
+    limit = f"Raise what binds: [plan.rolling] max_changes in {grown['served_region']}."
+    assert describe_shortage_remedy(slow, grown) == limit
+    assert describe_shortage_remedy(asking(settings), grown).startswith("No limit binds: ")
 
 
 def test_plans_within_an_hour_change_no_more_than_one_plan_may(settings: RunSettings, hours: int) -> None:
