@@ -24,7 +24,7 @@ from fleetcast.pipelines.terminal import cli_errors, show_note
 from fleetcast.pipelines.terminal_tables import OUT, show_table
 
 if TYPE_CHECKING:
-    from fleetcast.assets.lake.settings import Progress, RunSettings
+    from fleetcast.assets.lake.settings import RunSettings
     from fleetcast.assets.plans.export_options import ExportOptions
 
 SHADOW_BY_TIER_SQL = """
@@ -32,7 +32,6 @@ select
     policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
 from graded_shadow where trace = $trace and day = $day order by policy, tier
 """
-READ_PLAN_LABEL = "read the plan"
 KUBECTL_IMAGE = "alpine/k8s:1.34.1"
 SCALER = "fleetcast-scaler.default:6000"  # the service's usual address in a cluster
 
@@ -113,7 +112,6 @@ def export_command(
         str | None,
         typer.Option(help="json, k8s: export the plan that `plan quality` printed under this name."),
     ] = None,
-    quiet: QuietOption = False,
 ) -> None:
     """Write a day's plan to stdout: JSON with load, cost and reasons, or objects that scale one cluster.
 
@@ -141,11 +139,9 @@ def export_command(
             parse_scale_target,
         )
 
-        settings, progress = load_cli_settings(config), make_progress(quiet)
+        settings = load_cli_settings(config)
         if question is not None:
-            with progress.bar(READ_PLAN_LABEL, 0):
-                text = quality_export.export_quality_plan(settings, question, format_.value)
-            typer.echo(text.rstrip("\n"))
+            typer.echo(quality_export.export_quality_plan(settings, question, format_.value).rstrip("\n"))
             return
         file = None if triggers is None else expand_path(triggers)
         options = ExportOptions(
@@ -162,17 +158,12 @@ def export_command(
             image=image,
             day=parse_day(date_) or settings.config.trace.replay_day,
         )
-        if text := _export_plan(settings, format_, policy, region, options, progress).rstrip("\n"):
+        if text := _export_plan(settings, format_, policy, region, options).rstrip("\n"):
             typer.echo(text)
 
 
 def _export_plan(
-    settings: "RunSettings",
-    format_: ExportFormat,
-    policy: str,
-    region: str | None,
-    options: "ExportOptions",
-    progress: "Progress",
+    settings: "RunSettings", format_: ExportFormat, policy: str, region: str | None, options: "ExportOptions"
 ) -> str:
     """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
     from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, describe_empty_export
@@ -182,8 +173,7 @@ def _export_plan(
     from fleetcast.assets.plans.plan_flows import describe_region_exports
 
     day = options.day or settings.config.trace.replay_day
-    with progress.bar(READ_PLAN_LABEL, 0):
-        rows, limits = limit_to_config(settings, read_plan_rows(settings, day, policy, region))
+    rows, limits = limit_to_config(settings, read_plan_rows(settings, day, policy, region))
     show_note(limits)
     flows = describe_region_exports(settings, rows)  # before workloads without an instance are left out
     if format_ is ExportFormat.JSON:
@@ -192,9 +182,7 @@ def _export_plan(
     if options.mode == "advisory" or options.hour is not None:
         rows = drop_idle_workloads(rows)
     elif format_ is not ExportFormat.KEDA_SCALER:  # whose scaler follows later plans, of any workload
-        with progress.bar(f"{READ_PLAN_LABEL} in force", 0):
-            held = read_held_plan(settings, day, policy, region, datetime.now(UTC))
-        rows, _ = limit_to_config(settings, held)
+        rows, _ = limit_to_config(settings, read_held_plan(settings, day, policy, region, datetime.now(UTC)))
     show_note(flows)
     text = CLUSTER_FORMATS[format_.value](settings, rows, options)
     if not text:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.pipelines.error_cli import describe_cost_error, describe_replayed_saving
-from fleetcast.pipelines.handover_cli import READ_PLAN_LABEL, export_command, grade_command, ran_command
+from fleetcast.pipelines.handover_cli import export_command, grade_command, ran_command
 from fleetcast.pipelines.options import (
     ConfigOption,
     DayOption,
@@ -47,7 +47,6 @@ def show_command(
     region: RegionOption = None,
     date_: DayOption = None,
     config: ConfigOption = "office",
-    quiet: QuietOption = False,
 ) -> None:
     """Print a day's plan: the fleet of the first hour, every change with its reason, GPUs and USD by hour.
 
@@ -62,8 +61,7 @@ def show_command(
     """
     with cli_errors():
         settings = load_cli_settings(config)
-        days = [parse_day(date_) or settings.config.trace.replay_day]
-        _print_plans(settings, days, policy, region, make_progress(quiet))
+        _print_plans(settings, [parse_day(date_) or settings.config.trace.replay_day], policy, region)
 
 
 def _print_plans(
@@ -71,7 +69,6 @@ def _print_plans(
     days: Sequence[date],
     policy: str,
     region: str | None,
-    progress: Progress,
     plans_from: RunSettings | None = None,
 ) -> None:
     """Print the plans of consecutive days, from the lake of `plans_from` if it is another.
@@ -83,10 +80,9 @@ def _print_plans(
     from fleetcast.assets.plans.plan_export import drop_empty_places, ordered_plan_steps, read_plan_rows
 
     source = plans_from or settings
+    plans = [read_plan_rows(source, day, policy, region) for day in days]
     params = {"trace": settings.trace, "policy": policy, "region": region}
-    with progress.bar(READ_PLAN_LABEL, 0):
-        plans = [read_plan_rows(source, day, policy, region) for day in days]
-        hours = [source.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
+    hours = [source.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
     show_plans(
         [
             (ordered_plan_steps(drop_empty_places(settings.grid, rows)), by_hour, early_boots(settings, rows))
@@ -130,13 +126,12 @@ def ahead_command(
         settings = load_cli_settings(config)
         first = parse_day(date_) or next_plan_day(settings)
         planned_days = [first + timedelta(days=number) for number in range(days)]
-        progress = make_progress(quiet)
         for day in planned_days:
-            table = plan_ahead(settings, day, progress, local)
+            table = plan_ahead(settings, day, make_progress(quiet), local)
             publish_on_demand(
                 day_ahead_plans, settings, AssetRows(table, {"day": day, "policy": DAY_AHEAD_POLICY})
             )
-        _print_plans(settings, planned_days, DAY_AHEAD_POLICY, None, progress)
+        _print_plans(settings, planned_days, DAY_AHEAD_POLICY, None)
 
 
 @plan_app.command("promise")
@@ -195,12 +190,10 @@ def rolling_command(
         from fleetcast.pipelines.runs import publish_on_demand
 
         settings = load_cli_settings(config)
-        progress = make_progress(quiet)
-        table = plan_rolling(settings, at, progress)
+        table = plan_rolling(settings, at, make_progress(quiet))
         publish_on_demand(rolling_plans, settings, rolling_plan_result(table))
         with only_this_plan(settings, table) as alone:
-            days = sorted(set(table["day"].to_pylist()))
-            _print_plans(settings, days, ROLLING_POLICY, None, progress, alone)
+            _print_plans(settings, sorted(set(table["day"].to_pylist())), ROLLING_POLICY, None, alone)
 
 
 @plan_app.command("buy")
