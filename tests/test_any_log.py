@@ -314,6 +314,20 @@ def test_columns_that_the_user_names_come_first_and_an_unknown_one_is_refused(tm
             land(path, tmp_path / "lake", wrong)
 
 
+@pytest.mark.parametrize(("absent", "kept"), [("completion_tokens", 0), ("prompt_tokens", 1)])
+def test_tokens_that_are_absent_are_the_total_less_the_others(tmp_path: Path, absent: str, kept: int) -> None:
+    """A total below the others, or none, gives no request."""
+    rows = [(7, 5, 12), (300, 1, 301), (40, 0, 40), (9, 9, 8), (9, 9, "")]
+    both = ("prompt_tokens", "completion_tokens")
+    lines = [f"2026-03-01T08:00:0{n}Z,{row[kept]},{row[2]}" for n, row in enumerate(rows)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([f"timestamp,{both[kept]},total_tokens", *lines]) + "\n", encoding="utf-8")
+    report, landed = land(path, tmp_path / "lake")
+    assert "total_tokens = total_tokens" in report.columns
+    assert absent not in report.columns
+    assert [(row["input_tokens"], row["output_tokens"]) for row in landed] == [(7, 5), (300, 1)]
+
+
 @pytest.mark.parametrize(
     ("columns", "means"),
     [
@@ -323,7 +337,15 @@ def test_columns_that_the_user_names_come_first_and_an_unknown_one_is_refused(tm
             {"source_e2e_s": "duration_ms"},
         ),  # a duration without a unit is not read
         (("created", "timestamp"), {"arrived_at": "created"}),
-        (("id", "total_tokens", "max_tokens"), {}),
+        (("id", "max_tokens"), {}),
+        (
+            ("prompt_tokens", "total_tokens"),
+            {"input_tokens": "prompt_tokens", "total_tokens": "total_tokens"},
+        ),
+        (
+            ("prompt_tokens", "completion_tokens", "total_tokens"),  # the total adds nothing
+            {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"},
+        ),
     ],
 )
 def test_names_are_read_by_their_order_and_units(columns, means):

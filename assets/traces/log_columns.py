@@ -20,7 +20,11 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, requ
 
 LOG_COLUMNS_FILE = CATALOGUE_DIR / "log_columns.toml"
 LOG_FORMAT = "log"  # the format of a log that is no known gateway's
-NEEDED = ("arrived_at", "input_tokens", "output_tokens")
+TOKENS, TOTAL = (
+    ("input_tokens", "output_tokens"),
+    "total_tokens",
+)  # the total is read where one of them is absent
+NEEDED = ("arrived_at", *TOKENS)
 TIMES = ("arrived_at", "ended_at", "first_token_at")
 DURATIONS = ("source_ttft_s", "source_e2e_s")
 PER_S = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -146,6 +150,8 @@ def find_log_columns(
                 found[name] = match
                 units |= _unit(name, unit)
                 break
+    if {*TOKENS} <= found.keys() and TOTAL not in given:
+        found.pop(TOTAL, None)
     ordered = {name: found[name] for name in known_columns() if name in found}
     readings = {
         name: read_times(sample_values(path, content, ordered[name]), units.get(name), clock, path.name)
@@ -161,6 +167,8 @@ def missing_columns(columns: LogColumns, assumes_outputs: bool) -> list[str]:
     present = {*columns.paths, *(("output_tokens",) if assumes_outputs else ())}
     if {"ended_at", "source_e2e_s"} <= present:
         present.add("arrived_at")
+    if TOTAL in present and present & {*TOKENS}:
+        present |= {*TOKENS}
     return [name for name in NEEDED if name not in present]
 
 

@@ -6,13 +6,15 @@
 -- units: tokens; times and durations in the units that were found
 -- format: log
 -- recognised by: arrived_at, input_tokens, output_tokens
--- may have: ended_at, first_token_at, request_id, source_llm, region, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_ttft_s, source_e2e_s, status, kind, from_cache, requests, tier_source, tier_confidence
+-- may have: total_tokens, ended_at, first_token_at, request_id, source_llm, region, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_ttft_s, source_e2e_s, status, kind, from_cache, requests, tier_source, tier_confidence
 -- clock: found in the file
 -- ids: as given where the log has them; the mapping's shares use a hash of them
 with timed as (
     select
         *,
         duration(source_e2e_s, 'source_e2e_s') as e2e_s,
+        coalesce(whole(input_tokens), whole(total_tokens) - whole(output_tokens)) as tokens_in,
+        coalesce(whole(output_tokens), whole(total_tokens) - whole(input_tokens)) as tokens_out,
         moment(ended_at, 'ended_at') as finished_at,
         coalesce(
             moment(arrived_at, 'arrived_at'),
@@ -31,7 +33,7 @@ select
         when lower(from_cache) in ('true', '1', 'hit') then 'no request: the gateway answered it from its cache'
         when regexp_matches(lower(status), '^([45]\d\d$|0$|fail|err|timeout|cancel|abort|\w*exception)')
             then 'failure: ' || getvariable('status_column') || ' ' || status
-        when whole(output_tokens) = 0 and getvariable('output_tokens') is null
+        when tokens_out = 0 and getvariable('output_tokens') is null
             then 'failure: the response has 0 tokens'
     end                                                       as complaint,
     coalesce(given_id(nullif(request_id, '')), dice)          as request_id,
@@ -41,8 +43,8 @@ select
     nullif(region, '')                                        as region,
     nullif(tier, '')                                          as tier,
     nullif(app, '')                                           as app,
-    whole(input_tokens)                                       as input_tokens,
-    whole(output_tokens)                                      as output_tokens,
+    tokens_in                                                 as input_tokens,
+    tokens_out                                                as output_tokens,
     try_cast(deadline_s as double)                            as deadline_s,
     nullif(session_id, '')                                    as session_id,
     nullif(query_id, '')                                      as query_id,
