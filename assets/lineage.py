@@ -121,6 +121,7 @@ def forecasts(
     """Forecast input tokens, output tokens and requests of the next hour, made each hour from past demand."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
+        demand_history.make_missing_demand(chosen, day, progress)
         with rebuild_if_changed(chosen, "forecasts", day, progress) as is_needed:
             if is_needed:
                 predictions.forecast_day(chosen, day, progress)

@@ -7,15 +7,18 @@ import warnings
 from datetime import date, timedelta
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
 import pytest
 from mine import DAYS, land, mine
 from small import by_size
 from typer.testing import CliRunner
 
+from fleetcast.assets import lineage
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.plans import day_ahead, measured_capacity, plans
 from fleetcast.assets.plans.cluster_workloads import early_boots
 from fleetcast.assets.plans.plan_export import EarlyBoots, plan_to_json, read_plan_rows
@@ -214,6 +217,28 @@ def test_a_region_with_nothing_of_an_llm_is_in_the_table_but_not_printed(setting
     )
     gpus = str(rows[-1]["gpus_per_instance"])
     assert first_hour(*show) == [*deployed, ("west", gpus, "0")]
+
+
+def test_dagster_forecasts_a_day_from_the_files_as_they_are(settings, monkeypatch):
+    """The first run after a file was corrected has the demand of its new rows, as the command line has."""
+    monkeypatch.setattr(SettingsResource, "load", lambda _: settings)
+    day = LAST + timedelta(days=1)
+
+    def forecast_mean() -> float:
+        ran = dg.materialize(
+            [lineage.forecasts],
+            partition_key=day.isoformat(),
+            resources={"settings": SettingsResource(config="mine", lake=""), "progress": Progress()},
+        )
+        assert ran.success
+        mean = "select avg(forecast_per_s) as mean from day_ahead_forecasts where region = 'east'"
+        return settings.lake.sql(mean)["mean"][0].as_py()
+
+    land_minutes(settings, "mine")
+    assert forecast_mean() == pytest.approx(900 * 2 / 180)
+    land(settings, range(0, 86_400 * DAYS, 60), "mine", llm="llama2-70b", tier="iw_fast",
+         input_tokens=300, output_tokens=9)  # fmt: skip
+    assert [forecast_mean(), forecast_mean()] == pytest.approx([300 / 60] * 2)
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

@@ -182,6 +182,13 @@ def make_demand(
         yield day, settings.lake.part("demand", trace=settings.trace, day=day)
 
 
+def make_missing_demand(settings: RunSettings, day: date, progress: Progress) -> None:
+    """Build what a landed trace lacks of the demand before `day`, or has of an earlier file."""
+    if not is_generated_trace(settings) and (missing := missing_days(settings, day)):
+        for _ in make_demand(settings, missing, progress):
+            pass
+
+
 def _progress_label(table: str, days: Sequence[date]) -> str:
     return f"{table} of {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
 

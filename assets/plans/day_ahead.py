@@ -12,8 +12,7 @@ import pyarrow as pa
 from fleetcast.assets.demand.demand_history import (
     claim_trace_name,
     is_generated_trace,
-    make_demand,
-    missing_days,
+    make_missing_demand,
     require_day_demand,
     require_history,
 )
@@ -101,9 +100,7 @@ def forecast_plan_day(settings: RunSettings, day: date, progress: Progress) -> d
     For a landed trace, missing demand of the days before is built first. LakeError without history.
     """
     require_history(settings, day)
-    if not is_generated_trace(settings) and (missing := missing_days(settings, day)):
-        for _ in make_demand(settings, missing, progress):
-            pass
+    make_missing_demand(settings, day, progress)
     origin_day = forecast_origin_day(settings, day)
     forecast_day_ahead(settings, day, progress, origin_day)
     return origin_day

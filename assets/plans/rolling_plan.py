@@ -15,9 +15,7 @@ import pyarrow as pa
 
 from fleetcast.assets.demand.demand_history import (
     claim_trace_name,
-    is_generated_trace,
-    make_demand,
-    missing_days,
+    make_missing_demand,
     require_history,
 )
 from fleetcast.assets.forecasts.rolling_forecast import (
@@ -51,9 +49,7 @@ def plan_rolling(settings: RunSettings, at: datetime | None, progress: Progress)
     claim_trace_name(settings)
     now = planning_instant(settings, at)
     require_history(settings, now.date())
-    if not is_generated_trace(settings) and (missing := missing_days(settings, now.date() + _DAY)):
-        for _ in make_demand(settings, missing, progress):
-            pass
+    make_missing_demand(settings, now.date() + _DAY, progress)
     begins = now.replace(minute=0)
     forecast = forecast_hours_from(settings, now, HORIZON_HOURS, progress)
     capacities = measured_capacity.measure_capacities(settings, now.date(), progress)
