@@ -20,6 +20,7 @@ from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.on_demand_asset import AssetRows
 from fleetcast.assets.plans.shortage_remedies import describe_shortage_remedy
 from fleetcast.assets.replays import nightly_replays, replays, scorecards
+from fleetcast.assets.replays.replay_units import nightly_units
 from fleetcast.assets.studies_on_demand import backtests as backtests_asset
 from fleetcast.assets.traces.ingest import landed_files
 from fleetcast.models.replay.session import background_compile
@@ -85,6 +86,7 @@ def run_night(resource: SettingsResource, day: date | None, progress: Progress) 
     settings = resource.load()
     day = day or settings.config.trace.replay_day
     require_in_calendar(day)
+    nightly_units(settings)  # an unknown division is refused before anything is made
     demand_history.require_history(settings, day)
     demand_history.claim_trace_name(settings)
     set_dagster_home()

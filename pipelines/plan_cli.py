@@ -8,7 +8,8 @@ import typer
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.pipelines.error_cli import describe_cost_error, describe_replayed_saving
-from fleetcast.pipelines.handover_cli import export_command, grade_command, ran_command
+from fleetcast.pipelines.export_cli import export_command
+from fleetcast.pipelines.handover_cli import grade_command, ran_command
 from fleetcast.pipelines.options import (
     ConfigOption,
     DayOption,

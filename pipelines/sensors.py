@@ -11,10 +11,11 @@ from fleetcast.pipelines.jobs import LAND_JOB, SETTINGS
 
 
 def newest_change_time(files: list[Path]) -> float:
-    """Return when the newest trace or mapping file changed, seconds since 1970; 0 without files."""
-    stats = [p.stat() for p in (*files, *LANDING_DIR.glob("*.toml"))]
-    # A copy may keep its old mtime, but has a new ctime.
-    return max((max(s.st_mtime, s.st_ctime) for s in stats), default=0.0)
+    """Return when the newest trace or mapping file changed, seconds since 1970; 0 without files.
+
+    It is the ctime, of this machine's clock: a copy may keep an mtime of years ago, or of the future.
+    """
+    return max((path.stat().st_ctime for path in (*files, *LANDING_DIR.glob("*.toml"))), default=0.0)
 
 
 @dg.sensor(

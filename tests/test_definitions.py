@@ -150,7 +150,12 @@ def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
     assert len(first.run_requests) == 1
     assert isinstance(evaluate(first.cursor), dg.SkipReason)
     (tmp_path / "a.toml").write_text("trace = 't'")  # its mapping changed
-    assert evaluate(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
+    second = evaluate(first.cursor)
+    assert second.run_requests[0].run_key != first.run_requests[0].run_key
+    for name, year in (("copied.csv", 2000), ("of_a_wrong_clock.csv", 2090), ("last.csv", 2010)):
+        (tmp_path / name).write_text("x")
+        os.utime(tmp_path / name, times=(0, datetime(year, 1, 1, tzinfo=UTC).timestamp()))
+        assert len((second := evaluate(second.cursor)).run_requests) == 1
 
 
 def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,12 @@ def test_a_workload_that_needs_no_node_has_no_buffer_and_no_step(planned: RunSet
     names = [one["metadata"]["name"] for one in objects if one["kind"] == "CapacityBuffer"]
     assert names == ["llama2-70b-h100-80gb", "llama3-1-8b-h100-80gb", "llama3-2-3b-h100-80gb"]
     [steps] = [one["data"]["steps"] for one in objects if one["kind"] == "ConfigMap"]
-    assert {line.split(" ")[1].split("/")[1] for line in steps.splitlines()} == set(names)
+    patches = [line.split(" ")[1:] for line in steps.splitlines()]
+    assert {path.split("/")[1] for path, *_ in patches} == set(names)
+    for name in names:  # no step repeats the one before
+        own = [patch for path, patch in patches if path.endswith(f"/{name}")]
+        assert all(one != before for before, one in pairwise(own))
+        assert len(own) > 1
     flat = [{**row, "instances": 4} for row in rows]
     assert render(planned, flat, ExportOptions()) == ""
     for counts, reason in ((4, "in the whole plan no replica begins to boot"), (0, "the plan runs no inst")):
@@ -341,3 +347,26 @@ def test_impossible_exports_are_refused_with_the_reason(planned: RunSettings, tm
         cli_app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
     )
     assert printed.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "k8s --hour 5",
+            "--hour: --format k8s does not use it. Leave it out, or take hpa or capacity-buffer.",
+        ),
+        (
+            "ray-serve --namespace a",
+            "--namespace: --format ray-serve .* k8s, keda-scaler, hpa or capacity-buffer.",
+        ),
+        ("hpa --node-lead-minutes 7", "--node-lead-minutes: --format hpa .* or take capacity-buffer."),
+        ("k8s --scaler a:1", "--scaler: --format k8s does not use it. Leave it out, or take keda-scaler."),
+        ("json --mode active", "--mode: --format json does not use it"),
+        ("json --question q --region east", "--region: a plan of --question has no day, region or cluster."),
+    ],
+)
+def test_an_option_that_a_format_does_not_use_is_refused(options: str, message: str) -> None:
+    done = CliRunner().invoke(cli_app, ["plan", "export", "--format", *options.split()])
+    assert done.exit_code == 2
+    assert re.search(message, " ".join(done.stderr.split()))

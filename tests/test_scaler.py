@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timedelta
@@ -144,35 +144,36 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
     assert running.replicas(midnight(DAY))[0] == 7
 
 
+@pytest.mark.parametrize(("count", "limit", "of_day"), [(1, "most", max), (30, "least", min)])
 def test_a_plan_of_an_earlier_config_is_served_within_the_limits_of_the_present_one(
-    running: Running, tmp_path: Path
+    running: Running, count: int, limit: str, of_day: Callable[..., int]
 ) -> None:
     """Of the scaler and of an exported object; the line says which counts, and what to do."""
     at = midnight(DAY) + timedelta(hours=5)
     held, _ = running.replicas(at)
-    assert held > 1
-    fleet = replace(running.settings.config.fleet, max_instances=1, min_instances=1, deployments={
+    assert 1 < held < 30
+    fleet = replace(running.settings.config.fleet, max_instances=count, min_instances=count, deployments={
         llm: tuple(replace(pool, max_instances=None, min_instances=None) for pool in pools)
         for llm, pools in running.settings.config.fleet.deployments.items()
     })  # fmt: skip
-    lowered = replace(running.settings, config=replace(running.settings.config, fleet=fleet))
-    rows = read_plan_rows(lowered, DAY, "day_ahead", "east")
-    limited, line = limit_to_config(lowered, rows)
-    assert [row["instances"] for row in limited] == [min(row["instances"], 1) for row in rows]
+    changed = replace(running.settings, config=replace(running.settings.config, fleet=fleet))
+    rows = read_plan_rows(changed, DAY, "day_ahead", "east")
+    limited, line = limit_to_config(changed, rows)
+    assert [row["instances"] for row in limited] == [count if row["instances"] else 0 for row in rows]
     assert all(row["usd"] * old["instances"] == pytest.approx(old["usd"] * row["instances"])
                for row, old in zip(limited, rows, strict=True))  # fmt: skip
-    most = max(row["instances"] for row in rows if row["llm"] == "bloom-176b")
-    assert f"made with another config (bloom-176b in east: {most}, now at most 1" in line
+    planned = of_day(row["instances"] for row in rows if row["llm"] == "bloom-176b")
+    assert f"made with another config (bloom-176b in east: {planned}, now at {limit} {count}" in line
     assert limit_to_config(running.settings, rows) == (rows, "")
-    served = CurrentPlan(lowered, "day_ahead", lambda: at)
+    served = CurrentPlan(changed, "day_ahead", lambda: at)
     served.refresh()
     [key] = [key for key in served.workloads if key[:2] == ("east", "bloom-176b")]
     target = served.replica_target(key, None)
-    assert (target.replicas, target.state) == (1, "planned")
-    assert target.why.endswith("and the config at most 1 now: plan it again")
+    assert (target.replicas, target.state) == (count, "planned")
+    assert target.why.endswith(f"and the config at {limit} {count} now: plan it again")
     west = {key[1]: tuple(replace(pool, regions=("west",)) for pool in fleet.deployments[key[1]])}
     gone = replace(fleet, deployments={**fleet.deployments, **west})
-    without = replace(lowered, config=replace(lowered.config, fleet=gone))
+    without = replace(changed, config=replace(changed.config, fleet=gone))
     served = CurrentPlan(without, "day_ahead", lambda: at)
     served.refresh()
     with pytest.raises(ValueError, match="runs no whole instances of bloom-176b"):
@@ -198,9 +199,7 @@ def test_stale_plan_is_followed_one_day_then_floor_is_reported(running: Running)
     for hours, state in ((-0.1, "planned"), (0, "yesterday"), (23.9, "yesterday"), (24, "floor")):
         assert running.replicas(ends + timedelta(hours=hours))[1]["state"] == state
     assert running.replicas(noon + timedelta(days=1))[0] == 5
-    assert running.lines[-1].endswith(
-        "yesterday 5: the plan ended at 2025-07-04 00:00: the same hour a day before"
-    )
+    assert running.lines[-1].endswith("yesterday 5: no plan has 2025-07-04 03:00: the same hour a day before")
     for floor, held in (("3", 3), (None, 2)):
         found, sent_metadata = running.replicas(noon + timedelta(days=2), floor=floor)
         assert found == held

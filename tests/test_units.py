@@ -12,11 +12,13 @@ from wired import DAY, LLMS, changed
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.replays import hourly_replay, nightly_replays, replay_units, replay_workloads
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.models.aliases import Ints
 from fleetcast.models.world.replay_config import Cascade
 from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines import nightly_run
 
 POLICIES = ("reactive", "lt_ua", "brisk")
 TABLES = ("outcomes", "fleet_hours")
@@ -162,8 +164,14 @@ def test_llms_stay_together_where_something_couples_them(night: RunSettings) -> 
     ), "13 x 8 + 13 x 4 > 97 GPUs"
 
 
-def test_unknown_unit_cut_is_refused(night: RunSettings) -> None:
+def test_unknown_unit_cut_is_refused(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a nightly run, before it makes anything."""
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown cut 'llms'. .*'llm'"):
         replay_units.nightly_units(night, {replay_units.UNITS_VARIABLE: "llms"})
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown unit 'lt_ua'. Known: all"):
         replay_units.find_unit(night, "lt_ua")  # of a process that cuts by policy
+    monkeypatch.setattr(SettingsResource, "load", lambda _: night)
+    monkeypatch.setattr(nightly_run, "_run_night", lambda *_: pytest.fail("it begins"))
+    monkeypatch.setenv(replay_units.UNITS_VARIABLE, "llms")
+    with pytest.raises(ConfigError, match="FLEETCAST_UNITS: unknown cut 'llms'"):
+        nightly_run.run_night(SettingsResource(config="wired", lake=""), DAY, Progress())

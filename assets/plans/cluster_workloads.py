@@ -121,25 +121,35 @@ def build_workloads(settings: RunSettings, rows: Sequence[Row]) -> list[ClusterW
 
 
 def limit_to_config(settings: RunSettings, rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """Return a plan's rows with at most the config's instances, and a line on those with more; "" for none.
+    """Return a plan's rows within the config's limits, and a line on those that were not; "" for none.
 
     Such a plan was made before the config was changed.
     """
-    limited, above = list[Row](), dict[str, tuple[int, int]]()
+    limited, changed = list[Row](), dict[tuple[str, str], list[int]]()
     for row in rows:
-        instances, most = row["instances"], instance_limits(settings.grid, row)[1]
-        if instances > most:
-            place = f"{row['llm']} in {row['region']}"
-            above[place] = max(above.get(place, (0, most)), (instances, most))
-            share = most / instances  # what fewer instances sustain is no more than their share
-            scaled = {name: row[name] * share for name in ("usd", "sustained_tokens_per_s")}
-            row = {**row, "instances": most, **scaled}
+        instances = row["instances"]
+        kept = limit_instances(instances, *instance_limits(settings.grid, row))
+        if kept != instances:
+            limit = f"now at {'most' if kept < instances else 'least'} {kept}"
+            changed.setdefault((f"{row['llm']} in {row['region']}", limit), []).append(instances)
+            scaled = {name: row[name] * kept / instances for name in ("usd", "sustained_tokens_per_s")}
+            row = {**row, "instances": kept, **scaled}  # what small pools sustain is not known here
         limited.append(row)
-    if not above:
+    if not changed:
         return limited, ""
-    listed = "; ".join(f"{place}: {count}, now at most {most}" for place, (count, most) in above.items())
-    again = settings.command("plan ahead")
+    listed = "; ".join(
+        f"{place}: {max(counts) if 'most' in limit else min(counts)}, {limit}"
+        for (place, limit), counts in changed.items()
+    )
+    day = rows[0]["day"]
+    is_planned_nightly = day in settings.lake.days("plans", settings.trace)
+    again = settings.command(f"nightly --date {day}" if is_planned_nightly else "plan ahead")
     return limited, f"limits   the plan was made with another config ({listed}). Plan it again: {again}"
+
+
+def limit_instances(instances: int, least: int, most: int) -> int:
+    """Return a planned count within limits; 0 where the plan runs none, as it may use other kinds."""
+    return min(max(instances, least), most) if instances else 0
 
 
 def early_boots(settings: RunSettings, rows: Sequence[Row]) -> EarlyBoots:

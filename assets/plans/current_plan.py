@@ -17,7 +17,12 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.lake.store import folders_with_rows
 from fleetcast.assets.lake.table_queries import PLAN_TABLES
-from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
+from fleetcast.assets.plans.cluster_workloads import (
+    ClusterWorkload,
+    build_workloads,
+    instance_limits,
+    limit_instances,
+)
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, require_planned_policy
 from fleetcast.models.aliases import Row
 
@@ -95,15 +100,17 @@ class CurrentPlan:
             why = f"no plan for now: the newest one ends at {workload.ends:%Y-%m-%d %H:%M}"
             return ReplicaTarget(floor, "floor", why, "")
         state = "planned" if workload.row_in_slot(now) is applied else "yesterday"
-        ended = f"the plan ended at {workload.ends:%Y-%m-%d %H:%M}: the same hour a day before"
         starts = [row["hour_start"] + shift for row in workload.rows for shift in (timedelta(0), _DAY)]
         ahead = sorted({start for start in starts if now < start <= now + workload.lead})
         rows = [applied, *(row for start in ahead if (row := self._row_at(workload, start)))]
         target = max(rows, key=lambda row: row["instances"])
-        why = ended if state == "yesterday" else ""
-        if target["instances"] > most:
-            why = f"the plan has {target['instances']}, and the config at most {most} now: plan it again"
-        return ReplicaTarget(min(target["instances"], most), state, why, target["decision_id"])
+        why = f"no plan has {now:%Y-%m-%d %H:%M}: the same hour a day before" if state == "yesterday" else ""
+        planned = target["instances"]
+        count = limit_instances(planned, least, most)
+        if count != planned:
+            limit = "at most" if count < planned else "at least"
+            why = f"the plan has {planned}, and the config {limit} {count} now: plan it again"
+        return ReplicaTarget(count, state, why, target["decision_id"])
 
     def _row_at(self, workload: ClusterWorkload, moment: datetime) -> Row | None:
         """Return the row for an instant: the plan's, or that of the same hour a day before; None if stale."""

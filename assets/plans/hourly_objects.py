@@ -7,6 +7,7 @@ safe level, and a CronJob patches it through the plan and back to the safe level
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from fleetcast.assets.lake.settings import midnight
@@ -56,11 +57,13 @@ def build_buffers(workloads: Sequence[ClusterWorkload], options: ExportOptions) 
 
 
 def _buffer_steps(workload: ClusterWorkload, options: ExportOptions) -> dict[datetime, int]:
-    """Return the replicas of a workload's buffer by the instant from which on they are needed."""
+    """Return the replicas of a workload's buffer by the instant from which on they are others than before."""
     starts = [row["hour_start"] for row in workload.rows]
     leads = (timedelta(0), workload.lead, workload.lead + timedelta(seconds=options.node_lead_s))
     moments = sorted({start - lead for start in starts for lead in leads if start - lead >= starts[0]})
-    return {moment: _next_boots(workload, options, moment)[0] for moment in moments} | {workload.ends: 0}
+    needed = [(moment, _next_boots(workload, options, moment)[0]) for moment in moments]
+    runs = groupby([*needed, (workload.ends, 0)], key=lambda pair: pair[1])
+    return dict(next(run) for _, run in runs)
 
 
 def _hpa(workload: ClusterWorkload, options: ExportOptions, row: Row) -> Manifest:
