@@ -165,6 +165,8 @@ def test_a_plan_of_an_earlier_config_is_served_within_the_limits_of_the_present_
     planned = of_day(row["instances"] for row in rows if row["llm"] == "bloom-176b")
     assert f"made with another config (bloom-176b in east: {planned}, now at {limit} {count}" in line
     assert limit_to_config(running.settings, rows) == (rows, "")
+    idle = [{**row, "instances": 0} for row in rows]
+    assert limit_to_config(changed, idle) == (idle, ""), "the plan may use other kinds"
     served = CurrentPlan(changed, "day_ahead", lambda: at)
     served.refresh()
     [key] = [key for key in served.workloads if key[:2] == ("east", "bloom-176b")]
