@@ -466,7 +466,8 @@ def test_the_pictures_of_the_studies_are_of_their_tables() -> None:
     for row in paper.itertuples():
         number = row.fleetcast_value
         is_share = isinstance(row.against, str) or row.metric.endswith("_share")
-        text = f"{100 * number:.3g}".lstrip("-") if is_share else f"{number:,.2f}".rstrip("0").rstrip(".")
+        text = f"{100 * number:.1f}".lstrip("-") if is_share else f"{number:,.{2 if number > 100 else 1}f}"
+        text = text.rstrip("0").rstrip(".")
         assert re.search(rf"(?<![\d.]){re.escape(text)}(?:\.?0)?(?!\.?\d)", chapter(page, row.study)), row
 
 
