@@ -46,11 +46,9 @@ class ExportMode(StrEnum):
     ACTIVE = "active"
 
 
-KUBERNETES_FORMATS = tuple(
-    each for each in ExportFormat if each not in (ExportFormat.JSON, ExportFormat.RAY_SERVE)
-)
 KEDA_FORMATS = (ExportFormat.K8S, ExportFormat.KEDA_SCALER)
 HOURLY_FORMATS = (ExportFormat.HPA, ExportFormat.CAPACITY_BUFFER)
+KUBERNETES_FORMATS = (*KEDA_FORMATS, *HOURLY_FORMATS)
 FORMATS_OF_OPTION = {  # options of export_command that not every format uses
     "mode": (*KUBERNETES_FORMATS, ExportFormat.RAY_SERVE),
     "target": KUBERNETES_FORMATS,

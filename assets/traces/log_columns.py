@@ -20,10 +20,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, requ
 
 LOG_COLUMNS_FILE = CATALOGUE_DIR / "log_columns.toml"
 LOG_FORMAT = "log"  # the format of a log that is no known gateway's
-TOKENS, TOTAL = (
-    ("input_tokens", "output_tokens"),
-    "total_tokens",
-)  # the total is read where one of them is absent
+TOKENS = ("input_tokens", "output_tokens")
+TOTAL = "total_tokens"  # read where one of TOKENS is absent
 NEEDED = ("arrived_at", *TOKENS)
 TIMES = ("arrived_at", "ended_at", "first_token_at")
 DURATIONS = ("source_ttft_s", "source_e2e_s")
