@@ -57,16 +57,11 @@ def build_buffers(workloads: Sequence[ClusterWorkload], options: ExportOptions) 
 
 
 def _buffer_steps(workload: ClusterWorkload, options: ExportOptions) -> dict[datetime, int]:
-    """Return the replicas of a workload's buffer by the instant from which on they are others than before.
-
-    What boots for the safe level, which is held after the plan's end, has its room too.
-    """
-    safe = {**workload.rows[-1], "hour_start": workload.ends, "instances": workload.safe_replicas}
-    until_safe = workload._replace(rows=[*workload.rows, safe])
-    starts = [row["hour_start"] for row in until_safe.rows]
+    """Return the replicas of a workload's buffer by the instant from which on they are others than before."""
+    starts = [row["hour_start"] for row in workload.rows]
     leads = (timedelta(0), workload.lead, workload.lead + timedelta(seconds=options.node_lead_s))
     moments = sorted({start - lead for start in starts for lead in leads if start - lead >= starts[0]})
-    needed = [(moment, _next_boots(until_safe, options, moment)[0]) for moment in moments]
+    needed = [(moment, _next_boots(workload, options, moment)[0]) for moment in moments]
     runs = groupby([*needed, (workload.ends, 0)], key=lambda pair: pair[1])
     return dict(next(run) for _, run in runs)
 
