@@ -66,6 +66,9 @@ OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and i
     ),
     "advised_days": frozenset(("llms", "regions")),
     "ingests": frozenset(("largest_step_back_s", "clock", "columns")),
+    **dict.fromkeys(
+        ("plans", "day_ahead_plans", "closed_plans", "rolling_plans"), frozenset(("sustained_tokens_per_s",))
+    ),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
 ARROW_TYPES: Mapping[str, pa.DataType] = {  # by their names in DuckDB

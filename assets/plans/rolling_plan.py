@@ -166,5 +166,5 @@ def _append_rolling_plan(settings: RunSettings, now: datetime, plan: pa.Table) -
         before = settings.lake.part("rolling_plans", **where)
         made_at = np.datetime64(now.replace(tzinfo=None), "us")
         keep = before["made_at"].to_numpy() != made_at
-        plan = pa.concat_tables([before.filter(pa.array(keep)), plan])
+        plan = pa.concat_tables([before.filter(pa.array(keep)), plan], promote_options="default")
     settings.lake.write("rolling_plans", plan, **where)

@@ -57,7 +57,7 @@ def under_load() -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         config, lake = small_config(Path(folder)), Path(folder) / "lake"
         settings = load_settings(config, lake)
-        write_plan(settings, DAY, [0] * 24)
+        write_plan(settings, DAY, [settings.config.fleet.min_instances] * 24)
         server = subprocess.Popen(
             [sys.executable, "-c", SERVER, config, str(lake)], stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -83,7 +83,8 @@ async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], 
     )
     request = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=ref, metricName="fleetcast")
     late_s: list[float] = []
-    written, seen = {0: time.perf_counter()}, dict[int, float]()
+    least = settings.config.fleet.min_instances  # no plan is served below it
+    written, seen = {least: time.perf_counter()}, dict[int, float]()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary(
             f"/{SERVICE}/GetMetrics",
@@ -99,7 +100,7 @@ async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], 
             seen.setdefault(answer.metricValues[0].metricValue, now)
 
         async def rewrite() -> None:
-            for count in range(1, int(SECONDS / REWRITES_S)):
+            for count in range(least + 1, least + int(SECONDS / REWRITES_S)):
                 await asyncio.sleep(REWRITES_S)
                 await asyncio.to_thread(write_plan, settings, DAY, [count] * 24)
                 written[count] = time.perf_counter()
