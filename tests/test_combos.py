@@ -1,6 +1,7 @@
 """Combos: which ones the search keeps, and their goodput by replay."""
 
 import dataclasses
+import importlib
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.project_paths import ROOT
 
 LOAD = MeanRequest(1000, 200)
 QUICK = PhasePrice(
@@ -144,3 +146,28 @@ def test_both_targets_count_and_more_of_everything_never_serves_less() -> None:
     assert wider > 0.98 * pair
     quick, slow = (goodput((PREFILL, 1), (DECODE, 1), link=link, ttft_slo_s=1.0) for link in (1e5, 1.0))
     assert quick > 1.5 * slow  # a prompt of 750 tokens takes 0.8 s over 1 Gb/s
+
+
+@pytest.mark.parametrize(("prefill", "decode"), [("h800-80gb", "h20-96gb"), (None, "a800-80gb-pcie")])
+def test_cauchys_computed_efficiency_is_its_phases_summed_token_by_token(
+    monkeypatch: pytest.MonkeyPatch, prefill: str | None, decode: str
+) -> None:
+    """Equations (3) to (14): FLOPs of a batch of prompts, and bytes of each decode step, by their seconds."""
+    monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
+    rented, paper = importlib.import_module("gpus_fleets"), importlib.import_module("gpus_paper")
+    scenario = paper.scenario_of("longwriter")
+    batch, outputs, arch = 32, 4000, scenario.catalogue.llms[rented.LLM]
+    scenario = scenario._replace(load=MeanRequest(500.0, float(outputs)))
+    part = lambda gpu: ComboPart(PhasePrice(gpu, 1, 1.0, 0.0, 0.0, batch, 0.0), 1)  # noqa: E731
+    found = rented.computed_tokens_per_usd(
+        scenario, Combo(None if prefill is None else part(prefill), part(decode))
+    )
+    first, then = scenario.catalogue.gpus[prefill or decode], scenario.catalogue.gpus[decode]
+    h, i, v, layers = arch.hidden, arch.intermediate, arch.vocabulary, arch.layers
+    flop = batch * (4 * layers * h * 500**2 + (8 * layers * h**2 + 6 * layers * h * i) * 500)
+    weights = 2 * (2 * v * h + (4 * h**2 + 3 * h * i + 2 * h) * layers)
+    cached = 2 * 2 * layers * arch.kv_heads * arch.head_dim
+    read = sum(weights + batch * cached * (500 + step) for step in range(outputs))
+    prefilled = batch * 500 / (flop / (first.peak_tflops * 1e12)) / (first.usd_per_hour / 3600)
+    decoded = batch * outputs / (read / (then.bandwidth_tb_per_s * 1e12)) / (then.usd_per_hour / 3600)
+    assert found == pytest.approx(prefilled + decoded, rel=1 / outputs)

@@ -11,8 +11,6 @@ from fleetcast.assets.replays.compact_schedule import pool_size_shares
 from fleetcast.models.plan.pool_capacity import LARGE, sustained_work
 from fleetcast.models.world.fleet_config import gpu_type
 
-NO_CAPACITY = 1e-9  # tokens/s of a pool that attains no target: it has no row in the plan
-
 
 def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule) -> None:
     """Write the instances of a sized rule into day_ahead_plans, which every command reads."""
@@ -23,7 +21,7 @@ def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule
     capacity = grid.instance_capacity(plan.capacity)
     shares = np.ones((LARGE, len(grid.pools)))
     if settings.config.plan.capacity_by_size:
-        shares = pool_size_shares(settings, day, np.maximum(capacity, NO_CAPACITY))
+        shares = pool_size_shares(settings, day, capacity)
     sustained = sustained_work(targets, capacity, shares[:, None])
     sized_pools = {
         (hour, row.kind.llm, row.role, row.region, row.deployment.gpu_title, row.kind.gpus): {

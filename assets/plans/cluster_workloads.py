@@ -125,21 +125,23 @@ def limit_to_config(settings: RunSettings, rows: Sequence[Row]) -> tuple[list[Ro
 
     Such a plan was made before the config was changed.
     """
-    limited, changed = list[Row](), dict[tuple[str, str], list[int]]()
+    limited, changed = list[Row](), dict[tuple[str, int, bool], list[int]]()
     for row in rows:
         instances = row["instances"]
         kept = limit_instances(instances, *instance_limits(settings.grid, row))
         if kept != instances:
-            limit = f"now at {'most' if kept < instances else 'least'} {kept}"
-            changed.setdefault((f"{row['llm']} in {row['region']}", limit), []).append(instances)
+            place = f"{row['llm']} in {row['region']}"
+            changed.setdefault((place, kept, kept < instances), []).append(instances)
             scaled = {name: row[name] * kept / instances for name in ("usd", "sustained_tokens_per_s")}
             row = {**row, "instances": kept, **scaled}  # what small pools sustain is not known here
         limited.append(row)
     if not changed:
         return limited, ""
     listed = "; ".join(
-        f"{place}: {max(counts) if 'most' in limit else min(counts)}, {limit}"
-        for (place, limit), counts in changed.items()
+        f"{place}: {max(counts)}, now at most {kept}"
+        if is_above
+        else f"{place}: {min(counts)}, now at least {kept}"
+        for (place, kept, is_above), counts in changed.items()
     )
     day = rows[0]["day"]
     is_planned_nightly = day in settings.lake.days("plans", settings.trace)

@@ -30,6 +30,7 @@ from quality_oracles import skill
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, Market, build_market
 from fleetcast.assets.plans.quality_policies import (
+    MIN_QUALITY,
     QUALITY_POLICIES,
     expand_to_all_shapes,
     first_sufficient_plan,
@@ -73,6 +74,10 @@ TARGETS = {
         for how in (f"for {BUDGETS_USD_PER_HOUR[1]:g} USD/h, mean of the qualities at which both have plans",)
         for name in ("alone", "equal_spend", "boute_h100")
     },
+    "quality_study_boute_p95_over_alone_least": Target(
+        "",
+        f"the same over the 70B alone for {BUDGETS_USD_PER_HOUR[0]:g} USD/h, the least of six",
+    ),
     "quality_study_equal_spend_plans": Target("", "of six qualities, those at which equal money has a plan"),
     "quality_study_weaker_judge_p95_share": Target(
         "",
@@ -234,11 +239,12 @@ def same_money() -> Figures:
         rows = [quickest_of_each(market, demand, required) for required, _ in REQUIREMENTS]
         frames[usd_per_hour] = DataFrame(rows)
         show(f"P95, s, for {usd_per_hour:g} USD/h", frames[usd_per_hour])
-    frame = frames[BUDGETS_USD_PER_HOUR[1]]
+    least, frame = (frames[usd_per_hour] for usd_per_hour in BUDGETS_USD_PER_HOUR[:2])
     over = frame[["alone", "equal_spend", "boute_h100"]].rdiv(frame["boute"], axis=0)
     over = over.where(np.isfinite(frame[over.columns]))
     return {f"quality_study_boute_p95_over_{name}": float(over[name].mean()) for name in over} | {
-        "quality_study_equal_spend_plans": int(over["equal_spend"].notna().sum())
+        "quality_study_equal_spend_plans": int(over["equal_spend"].notna().sum()),
+        "quality_study_boute_p95_over_alone_least": float((least["boute"] / least["alone"]).min()),
     }
 
 
@@ -247,8 +253,7 @@ def quickest_of_each(market: Market, demand: QualityDemand, required: float) -> 
     offer = market.offers["route"]
     is_h100 = offer.gpu == list(market.catalogue.gpus).index(H100)
     plans = {"equal_spend": list(equal_spend_plans(offer, demand, required))}
-    large = offer.shares[:, :-1].sum(axis=1) <= LEAST_LOAD_SHARE
-    [last] = np.flatnonzero(large)[:1].tolist()
+    last = int(np.flatnonzero(offer.shares[:, :-1].sum(axis=1) <= LEAST_LOAD_SHARE)[0])
     for suffix, kept in (("", np.ones(is_h100.size, bool)), ("_h100", is_h100)):
         own = offer.only(shapes=kept)
         found = {
@@ -260,6 +265,7 @@ def quickest_of_each(market: Market, demand: QualityDemand, required: float) -> 
         }
         for name, of_policy in found.items():
             plans[name + suffix] = [expand_to_all_shapes(plan, kept) for plan in of_policy]
+    plans["alone"] += searched_alone(market, demand.budget_usd_per_hour)
     return {"quality": required} | {name: least_p95(market, own) for name, own in plans.items()}
 
 
@@ -272,6 +278,15 @@ def equal_spend_plans(offer: QualityOffer, demand: QualityDemand, quality: float
         found = [boute.deployment_candidates(offer, half, point, llm) for llm in range(len(PAIR))]
         if all(found):
             yield plan_of(offer, point, [min(own, key=lambda one: one.latency_s) for own in found])
+
+
+def searched_alone(market: Market, usd_per_hour: float) -> Iterator[PointPlan]:
+    """The 70B alone by fleetcast's own search, which replays loads beyond the end of the tables."""
+    for latency_s in sorted({latency_s for _, latency_s in REQUIREMENTS}):
+        question = QualityRequirement(MIN_QUALITY, latency_s)
+        for _, plan in QUALITY_POLICIES["alone_large"](market, question):
+            if plan.usd_per_hour <= usd_per_hour:
+                yield plan
 
 
 def plan_of(offer: QualityOffer, point: int, deployed: list[boute.Candidate]) -> PointPlan:

@@ -24,6 +24,7 @@ from fleetcast.assets.replays.live_replicas import SHOWN_STEPS, live_replicas
 DAY = date(2025, 7, 3)
 LLMS, POOLS_OF_LLM = 100, 4  # of the rule on metrics
 RATE, SECONDS = 200, 20  # calls per second
+SERVED_WITHIN_S = 60.0  # the last plan
 REWRITES_S = 4.0  # so often a new plan is written while it answers
 TARGETS = {
     "live_scaler_p99_ms": Target(
@@ -114,7 +115,10 @@ async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], 
             calls.append(asyncio.create_task(one(due)))
         await asyncio.gather(*calls, rewriting)
         last = max(written)
+        until = time.perf_counter() + SERVED_WITHIN_S
         while last not in seen:
+            if time.perf_counter() > until:
+                raise TimeoutError(f"the plan of {last} replicas is not served; seen: {sorted(seen)}")
             await one(time.perf_counter())
             await asyncio.sleep(0.1)
     # a plan that was replaced before it was looked at is as old as the one that was seen after it
